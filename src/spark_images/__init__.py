@@ -1,0 +1,1 @@
+"""Reproducible container images for NVIDIA GB10 and its neighbours."""

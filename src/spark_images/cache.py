@@ -1,0 +1,57 @@
+"""The user's cache folder: the one place that knows where things lie in it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True)
+class Cache:
+    """`$SPARK_IMAGES_CACHE`, else `$XDG_CACHE_HOME/spark-images`, else `~/.cache/spark-images`; shared by all clones."""
+
+    root: Path
+
+    @classmethod
+    def from_env(cls, env: Mapping[str, str]) -> Cache:
+        """The cache that the environment names; an empty variable counts as unset."""
+        if named := env.get("SPARK_IMAGES_CACHE"):
+            return cls(Path(named).expanduser().absolute())
+        base = env.get("XDG_CACHE_HOME") or Path(env.get("HOME") or Path.home(), ".cache")
+        return cls(Path(base, "spark-images").absolute())
+
+    @property
+    def store(self) -> Path:
+        """Content by sha256 (store.py)."""
+        return self.root / "store"
+
+    @property
+    def roots(self) -> Path:
+        """Root file systems assembled from .debs, as OCI layouts, by key (debian.py)."""
+        return self.root / "roots"
+
+    @property
+    def work(self) -> Path:
+        """One folder per running attempt: inputs by hard link, the engine's raw export. Removed at its end."""
+        return self.root / "work"
+
+    @property
+    def images(self) -> Path:
+        """Canonical OCI layouts by plan_id (oci.py)."""
+        return self.root / "images"
+
+    @property
+    def records(self) -> Path:
+        """What every attempt did (record.py)."""
+        return self.root / "records"
+
+    @property
+    def engines(self) -> Path:
+        """What engines keep for us: podman's cache mounts and settings, BuildKit's configuration."""
+        return self.root / "engines"
+
+    @property
+    def tools(self) -> Path:
+        """Host-side tools unpacked from pinned wheels."""
+        return self.root / "tools"

@@ -1,0 +1,154 @@
+"""The command line: `python -m spark_images VERB …`; nox sessions call nothing else."""
+
+from __future__ import annotations
+
+import argparse
+import difflib
+import os
+import signal
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from types import FrameType
+from typing import NoReturn
+
+from spark_images.cache import Cache
+from spark_images.errors import InterruptedByUser, SparkImagesError, UsageError
+
+
+def main(argv: Sequence[str]) -> int:
+    """Run one verb; the exit status is 0 or that of the error, whose text is on stderr. No traceback for a user's mistake."""
+    signal.signal(signal.SIGTERM, _on_sigterm)
+    try:
+        options = _parser().parse_args(argv)
+        status: int = options.run(options)
+        return status
+    except SparkImagesError as err:
+        print(err.render(), file=sys.stderr)
+        return err.exit_status
+    except KeyboardInterrupt:
+        stopped = InterruptedByUser("stopped", hint="the same command again goes on from what is finished")
+        print(f"\n{stopped.render()}", file=sys.stderr)
+        return stopped.exit_status
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or the interpreter complains at exit
+        return 141
+
+
+class _Parser(argparse.ArgumentParser):
+    """argparse, with errors in our form and the nearest known word."""
+
+    def error(self, message: str) -> NoReturn:
+        hint = f"see `{self.prog} --help`"
+        words = [word for word in message.replace("'", " ").replace("=", " ").split() if len(word) > 2]
+        known = [*self._option_string_actions]
+        for action in self._actions:
+            known += [str(choice) for choice in action.choices or ()]
+        for word in words:
+            close = difflib.get_close_matches(word, known, n=1)
+            if close and close[0] != word and word not in known and word in " ".join(sys.argv):
+                hint = f"did you mean `{close[0]}`? {hint}"
+                break
+        raise UsageError(message, hint=hint)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = _Parser(prog="spark_images", description="Reproducible container images for NVIDIA GB10.", allow_abbrev=False)
+    parser.add_argument("--project", type=Path, default=Path.cwd(), help="folder with pins.yaml (default: here)")
+    verbs = parser.add_subparsers(dest="verb", required=True, metavar="VERB")
+
+    def verb(name: str, run: object, help_text: str) -> argparse.ArgumentParser:
+        added = verbs.add_parser(name, help=help_text, description=help_text, allow_abbrev=False)
+        added.set_defaults(run=run)
+        return added
+
+    def variant(added: argparse.ArgumentParser) -> None:
+        added.add_argument("image", help="a folder below images/")
+        added.add_argument("--target", help="a machine of images/targets.yaml (default: the image's first)")
+        added.add_argument("--base", help="what the image stands on (default: the image's first for the target)")
+
+    def engine(added: argparse.ArgumentParser) -> None:
+        added.add_argument("--engine", choices=("podman", "docker"), help="default: docker where it answers, else podman")
+
+    build = verb("build", _build, "Build an image, or say that it is built already and why that is known.")
+    variant(build)
+    engine(build)
+    build.add_argument("--memory", metavar="SIZE", help="cap of the build, e.g. 48GiB (default: what the host can spare)")
+    build.add_argument("--no-memory-limit", action="store_true", help="build without a cap: the host may go down")
+    build.add_argument("--cold", action="store_true", help="use no engine cache and no compile cache; compare digests")
+    build.add_argument("--explain", action="store_true", help="say what differs from the last build; build nothing")
+
+    plan = verb("plan", _plan, "Print the plan of an image as JSON.")
+    variant(plan)
+
+    reproduce = verb("reproduce", _reproduce, "Build an image twice without caches and compare the digests.")
+    variant(reproduce)
+    reproduce.add_argument("--engine", action="append", choices=("podman", "docker"), help="once per engine named")
+    reproduce.add_argument("--memory", metavar="SIZE")
+
+    test = verb("test", _test, "Test a built image: its files, and the running container.")
+    variant(test)
+    engine(test)
+    test.add_argument("pytest", nargs="*", help="further arguments for pytest, after `--`")
+
+    push = verb("push", _push, "Push a built image to a registry under its plan_id and read it back.")
+    variant(push)
+    push.add_argument("--registry", required=True, metavar="HOST/NAME")
+
+    pull = verb("pull", _pull, "Pull an image by digest into an OCI layout and verify it.")
+    pull.add_argument("reference", metavar="HOST/NAME/IMAGE@sha256:…")
+    pull.add_argument("--output", type=Path, required=True, help="a folder for the OCI layout")
+
+    fetch = verb("fetch", _fetch, "Put every pinned input of the images into the store; afterwards builds need no network.")
+    fetch.add_argument("images", nargs="*", help="default: all")
+
+    prune = verb("prune", _prune, "Empty the store of what no pin names, and old images and roots.")
+    prune.add_argument("--dry-run", action="store_true")
+
+    render = verb("render", _render, "Write the Dockerfiles that the templates and pins give.")
+    render.add_argument("--check", action="store_true", help="write nothing; fail with a diff where they are out of date")
+
+    lock = verb("lock", _lock, "Resolve the lock files of the pins anew.")
+    lock.add_argument("pins", nargs="*", help="default: every pin with a lock")
+
+    report = verb("report", _report, "What was built when, how long it took, how large it is.")
+    report.add_argument("--json", action="store_true")
+
+    doctor = verb("doctor", _doctor, "Check this machine: what is missing, what it is for, and how to get it.")
+    doctor.add_argument("--install", action="store_true", help="as root on Debian or Ubuntu: install what is missing")
+
+    clean = verb("clean", _clean, "Remove containers, builders and folders that killed runs left behind.")
+    engine(clean)
+
+    bench = verb("bench", _bench, "Measure the pipeline's own speed against what README.md promises.")
+    bench.add_argument("benches", nargs="*", help="default: all")
+    return parser
+
+
+# Each verb imports what it needs, so that `--help` and an unchanged build stay quick.
+
+
+def _build(options: argparse.Namespace) -> int:
+    from spark_images.build import BuildOptions, build, explain
+    from spark_images.jobs import parse_size
+
+    project, cache = _project(options), Cache.from_env(os.environ)
+    image = project.image(options.image)
+    target, base = project.variant(image, options.target, options.base)
+    if options.explain:
+        explain(project, image, target, base, cache=cache)
+        return 0
+    build(
+        project,
+        image,
+        target,
+        base,
+        cache=cache,
+        options=BuildOptions(
+            engine=options.engine,
+            memory_bytes=parse_size(options.memory) if options.memory else None,
+            limit_memory=not options.no_memory_limit,
+            cold=options.cold,
+        ),
+    )
+    return 0

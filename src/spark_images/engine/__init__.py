@@ -1,0 +1,1 @@
+"""Build engines: podman and docker behind one Protocol."""

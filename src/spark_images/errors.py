@@ -1,0 +1,146 @@
+"""Every way in which spark-images refuses or fails, one class per failure, each with an exit status of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import ClassVar
+
+
+class SparkImagesError(Exception):
+    """A failure that a user can understand and act on; the top level prints it without a traceback.
+
+    what: one line, lower case, with literals in backticks. why: further lines, each a fact.
+    hint: what to do next, with the command to run. raise it `from` its cause: the cause's text is printed after "because".
+    """
+
+    exit_status: ClassVar[int] = 1
+
+    def __init__(self, what: str, *, why: Sequence[str] = (), hint: str = "") -> None:
+        super().__init__(what)
+        self.what = what
+        self.why = tuple(why)
+        self.hint = hint
+
+    def render(self) -> str:
+        """The error as the terminal shows it: `error: …`, indented facts, a blank line, `hint: …`."""
+        lines = [f"error: {self.what}"]
+        lines += [f"  {line}" for line in self.why]
+        if self.__cause__ is not None and str(self.__cause__):
+            lines.append(f"  because: {self.__cause__}")
+        if self.hint:
+            lines += ["", f"hint: {self.hint}"]
+        return "\n".join(lines)
+
+
+class UsageError(SparkImagesError):
+    """A command line that cannot be carried out: unknown image, target, option or value."""
+
+    exit_status = 2
+
+
+class ConfigError(SparkImagesError):
+    """A file of the project says something wrong: pins.yaml, targets.yaml, image.yaml or a lock."""
+
+    exit_status = 10
+
+
+class StaleLockError(ConfigError):
+    """A lock file was made from another input than the one that now stands beside it."""
+
+    exit_status = 11
+
+
+class TemplateError(SparkImagesError):
+    """A template cannot be rendered: an undefined name, a syntax error, a missing file."""
+
+    exit_status = 12
+
+
+class DriftError(SparkImagesError):
+    """A committed generated file differs from what the sources render to."""
+
+    exit_status = 13
+
+
+class HostProgramError(SparkImagesError):
+    """A program of the host is missing or cannot do what is needed of it."""
+
+    exit_status = 14
+
+
+class RouteError(SparkImagesError):
+    """No route to a pinned content answered."""
+
+    exit_status = 20
+
+
+class ContentError(SparkImagesError):
+    """A route served something else than what the pin names; never a reason to try another content."""
+
+    exit_status = 21
+
+
+class DiskFullError(SparkImagesError):
+    """A file system has no room left: the store's, the engine's or the layout's."""
+
+    exit_status = 22
+
+
+class EngineError(SparkImagesError):
+    """No build engine answers, or it answers with an error."""
+
+    exit_status = 30
+
+
+class EngineTooOldError(EngineError):
+    """The engine answers but lacks something that a build needs."""
+
+    exit_status = 31
+
+
+class BuildError(SparkImagesError):
+    """A build step failed; the first real error of the log is named."""
+
+    exit_status = 40
+
+
+class OutOfMemoryError(BuildError):
+    """A build step was killed for memory."""
+
+    exit_status = 41
+
+
+class IsolationError(BuildError):
+    """A build step could reach a network or was not under the memory cap, so nothing was built."""
+
+    exit_status = 42
+
+
+class BudgetError(SparkImagesError):
+    """More memory was asked for than the host can give."""
+
+    exit_status = 43
+
+
+class CanonicalError(SparkImagesError):
+    """What an engine exported cannot be brought into the canonical form, or says something else than the plan."""
+
+    exit_status = 50
+
+
+class CheckError(SparkImagesError):
+    """An image was built but does not hold what it must."""
+
+    exit_status = 60
+
+
+class RegistryError(SparkImagesError):
+    """A registry refused, or holds something else than what was pushed."""
+
+    exit_status = 70
+
+
+class InterruptedByUser(SparkImagesError):
+    """Ctrl-C or SIGTERM; nothing that was finished is lost."""
+
+    exit_status = 130

@@ -1,0 +1,189 @@
+"""pins.yaml: every external input, exact. Read and validated once, into frozen values."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import date, datetime
+from typing import TypeAlias
+
+# --- routes: where a pinned content can be had ------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True)
+class UrlRoute:
+    """A file at an address (http, https or file)."""
+
+    url: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class IndexRoute:
+    """A file of a project on a Python package index, found by the simple API (PEP 503, PEP 691)."""
+
+    project: str
+    filename: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class GitRoute:
+    """The tree of one commit of a git repository."""
+
+    url: str
+    commit: str  # 40 hex digits
+
+
+@dataclass(frozen=True, kw_only=True)
+class ArchiveRoute:
+    """A tarball with one top folder; the tree is that folder, or what lies below `path` in it."""
+
+    url: str
+    path: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SdistRoute:
+    """An sdist on a package index; the tree is its top folder, or what lies below `path` in it."""
+
+    project: str
+    version: str
+    path: str = ""
+
+
+FileRoute: TypeAlias = UrlRoute | IndexRoute
+TreeRoute: TypeAlias = GitRoute | ArchiveRoute | SdistRoute
+
+
+@dataclass(frozen=True, kw_only=True)
+class FileContent:
+    """One file that a pin or a lock names by its sha256."""
+
+    pin: str  # the pin's name in pins.yaml
+    label: str  # what a person sees: the file's name
+    digest: str  # "sha256:<64 hex digits>" of the file
+    size_bytes: int | None  # None where the pin does not say
+    routes: tuple[FileRoute, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class TreeContent:
+    """One source tree; its digest is that of the canonical tar that tree.py writes, whatever route served it."""
+
+    pin: str
+    label: str
+    digest: str  # "sha256:<64 hex digits>" of the canonical tar
+    paths: tuple[str, ...]  # the parts of the tree that count; empty: all of it
+    routes: tuple[TreeRoute, ...]
+
+
+Content: TypeAlias = FileContent | TreeContent
+
+# --- pins -------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True)
+class Hold:
+    """Why a pin must not move for now."""
+
+    until: date
+    because: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Pin:
+    name: str  # the key in pins.yaml
+    line: int  # where in pins.yaml, from 1
+    unverified: str = ""  # where the value was read, if it could not be checked against upstream
+    hold: Hold | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class ImagePin(_Pin):
+    """A container image by manifest (or index) digest."""
+
+    ref: str
+    digest: str
+    provides: tuple[tuple[str, str], ...] = ()  # what is known to be in it: (("torch", "2.10.0a0"), …)
+
+
+@dataclass(frozen=True, kw_only=True)
+class GitPin(_Pin):
+    """A source tree of a git repository."""
+
+    url: str
+    version: str
+    commit: str  # 40 hex digits
+    committed: datetime  # UTC; gives SOURCE_DATE_EPOCH
+    tree: str  # "sha256:…", see TreeContent
+    paths: tuple[str, ...] = ()
+    follow: str = ""  # which refs `update-pins` looks at, e.g. "tags/b*"
+    routes: tuple[TreeRoute, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ArchivePin(_Pin):
+    """A file (tarball, patch, …) at one or more addresses."""
+
+    version: str
+    sha256: str  # 64 hex digits
+    routes: tuple[UrlRoute, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class SdistPin(_Pin):
+    """A source distribution on a package index."""
+
+    project: str
+    version: str
+    sha256: str
+    path: str = ""  # the part of it that is used, below its top folder
+
+
+@dataclass(frozen=True, kw_only=True)
+class WheelsPin(_Pin):
+    """Wheels at exact versions; their files and hashes stand in the lock."""
+
+    version: str
+    lock: str  # path from the project's root
+    platforms: tuple[str, ...]  # "linux/amd64", "linux/arm64"
+    packages: tuple[str, ...]  # "nvidia-cuda-nvcc==13.0.88"
+
+
+@dataclass(frozen=True, kw_only=True)
+class DebSet:
+    """Packages that are wanted together; the lock adds what they depend on."""
+
+    name: str
+    packages: tuple[str, ...]
+    arches: tuple[str, ...]  # Debian's names: "amd64", "arm64"
+
+
+@dataclass(frozen=True, kw_only=True)
+class DebsPin(_Pin):
+    """Debian packages of one suite at one moment; their files and hashes stand in the lock."""
+
+    suite: str
+    lock: str
+    snapshot: datetime  # UTC
+    routes: tuple[str, ...]  # URL templates with {archive}, {path} and, for snapshot archives, {snapshot}
+    sets: tuple[DebSet, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class RequirementsPin(_Pin):
+    """Python requirements with hashes (pip's format) for what runs inside an image."""
+
+    lock: str
+
+
+Pin: TypeAlias = ImagePin | GitPin | ArchivePin | SdistPin | WheelsPin | DebsPin | RequirementsPin
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pins:
+    """All pins of a project, in the order of pins.yaml."""
+
+    path: str  # as it was given, for messages
+    pins: tuple[Pin, ...]
+
+    def __getitem__(self, name: str) -> Pin:
+        return next(pin for pin in self.pins if pin.name == name)

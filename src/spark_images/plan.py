@@ -1,0 +1,288 @@
+"""The plan: everything that determines an image, and the plan_id that names it. Pure."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass
+from typing import assert_never
+
+from spark_images.contents import deb_content, sdist_content, tree_content, wheel_content
+from spark_images.imageconfig import ImageConfig
+from spark_images.images import Image
+from spark_images.locks import DebsLock, LockedDeb, WheelsLock
+from spark_images.pins import (
+    ArchivePin,
+    Content,
+    DebsPin,
+    GitPin,
+    ImagePin,
+    Pin,
+    Pins,
+    RequirementsPin,
+    SdistPin,
+    WheelsPin,
+)
+from spark_images.targets import Target
+
+SPARK_USER = ("spark", 10001, 10001, "/home/spark")  # who the images run as: name, uid, gid, home
+
+
+@dataclass(frozen=True, kw_only=True)
+class Input:
+    """One pinned content as the build sees it: a file at `path` below the context `inputs`."""
+
+    path: str
+    content: Content
+
+
+@dataclass(frozen=True, kw_only=True)
+class Root:
+    """A root file system of .debs, as a stage starts FROM it."""
+
+    name: str  # "build-root" or "runtime-root"
+    arch: str
+    debs: tuple[LockedDeb, ...]
+    slim: bool  # without what no image needs: documentation, locales
+    users: tuple[tuple[str, int, int, str], ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """One image x target x base at one state of the pins. Equal plan_id, equal image.
+
+    It holds no job counts, memory limits, host names or times: they must not change the result.
+    """
+
+    image: str
+    target: str
+    base: str
+    builder: str  # platform that compiles: "linux/amd64"
+    platform: str  # platform of the image
+    config: ImageConfig
+    dockerfile: str  # its text
+    scripts: tuple[tuple[str, str], ...]  # name -> sha256 of the file in scripts/
+    inputs: tuple[Input, ...]
+    roots: tuple[Root, ...]
+    forms: tuple[str, ...]  # versions of what turns inputs into bytes: canonical form, root assembly
+    pins: tuple[tuple[str, str], ...]  # every pin that takes part -> version and digest, for people
+    unverified: tuple[str, ...]  # sentences about pins whose value nobody could check
+    deb_contents: tuple[Content, ...]  # of all roots, each once
+
+    @property
+    def plan_id(self) -> str:
+        """64 hex digits: sha256 of the canonical JSON of document()."""
+        text = json.dumps(self.document(), sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+        return hashlib.sha256(text.encode()).hexdigest()
+
+    @property
+    def contents(self) -> tuple[Content, ...]:
+        """Everything that must be in the store before the build."""
+        return (*(entry.content for entry in self.inputs), *self.deb_contents)
+
+    def document(self) -> dict[str, object]:
+        """The plan as JSON-able data: what plan_id is taken over and what two plans are compared by."""
+        return {
+            "image": self.image,
+            "target": self.target,
+            "base": self.base,
+            "builder": self.builder,
+            "platform": self.platform,
+            "config": asdict(self.config),
+            "dockerfile": self.dockerfile,
+            "scripts": dict(self.scripts),
+            "inputs": {entry.path: entry.content.digest for entry in self.inputs},
+            "roots": {
+                root.name: {
+                    "arch": root.arch,
+                    "slim": root.slim,
+                    "users": [list(user) for user in root.users],
+                    "debs": {deb.package: f"{deb.version} {deb.arch} sha256:{deb.sha256}" for deb in root.debs},
+                }
+                for root in self.roots
+            },
+            "forms": list(self.forms),
+            "pins": dict(self.pins),
+        }
+
+
+def image_config(*, image: Image, target: Target, base: str, pins: Pins) -> ImageConfig:
+    """The image's configuration: runtime settings of image.yaml, labels from the pins, times from the source's commit."""
+    source = source_pin(image, pins)
+    labels = {
+        "io.spark-images.base": base,
+        "io.spark-images.pins": json.dumps(dict(_pins_of(image, pins)), sort_keys=True, separators=(",", ":")),
+        "io.spark-images.target": target.name,
+        "org.opencontainers.image.description": image.description,
+        "org.opencontainers.image.licenses": image.licenses,
+        "org.opencontainers.image.revision": source.commit,
+        "org.opencontainers.image.source": image.source_url,
+        "org.opencontainers.image.title": image.name,
+        "org.opencontainers.image.version": source.version,
+    }
+    runtime = image.runtime
+    return ImageConfig(
+        architecture=target.arch,
+        user=runtime.user,
+        env=runtime.env,
+        entrypoint=runtime.entrypoint,
+        command=runtime.command,
+        ports=runtime.ports,
+        workdir=runtime.workdir,
+        stop_signal=runtime.stop_signal,
+        labels=tuple(sorted(labels.items())),
+        epoch=int(source.committed.timestamp()),
+    )
+
+
+def make_plan(
+    *,
+    image: Image,
+    target: Target,
+    base: str,
+    builder: str,
+    pins: Pins,
+    wheels: Mapping[str, WheelsLock],
+    debs: DebsLock,
+    dockerfile: str,
+    config: ImageConfig,
+    scripts: Mapping[str, str],
+    forms: Iterable[str],
+) -> Plan:
+    """Decide everything about one image.
+
+    builder: the platform that compiles. wheels: pin name -> lock. scripts: name -> sha256 of the image's scripts.
+    forms: versions of the programs that turn inputs into bytes.
+    """
+    builder_arch = builder.split("/")[1]
+    build_sets = [*image.compile.debs]
+    if builder_arch != target.arch:
+        build_sets += dict(image.compile.cross_debs).get(target.arch, ())
+    roots = (
+        Root(name="build-root", arch=builder_arch, debs=_debs(debs, build_sets, builder_arch), slim=False, users=()),
+        Root(
+            name="runtime-root",
+            arch=target.arch,
+            debs=_debs(debs, image.runtime.debs, target.arch),
+            slim=True,
+            users=(SPARK_USER,),
+        ),
+    )
+    debs_pin = next(pin for pin in pins.pins if isinstance(pin, DebsPin))
+    unique = {deb.sha256: deb for root in roots for deb in root.debs}
+    taking_part = [pins[name] for name in _pin_names(image, pins)]
+    return Plan(
+        image=image.name,
+        target=target.name,
+        base=base,
+        builder=builder,
+        platform=target.platform,
+        config=config,
+        dockerfile=dockerfile,
+        scripts=tuple(sorted(scripts.items())),
+        inputs=tuple(sorted(_inputs(image, target, builder, pins, wheels), key=lambda entry: entry.path)),
+        roots=roots,
+        forms=tuple(forms),
+        pins=_pins_of(image, pins),
+        unverified=tuple(f"{pin.name}: {pin.unverified}" for pin in taking_part if pin.unverified),
+        deb_contents=tuple(deb_content(debs_pin, deb) for _, deb in sorted(unique.items())),
+    )
+
+
+def differences(old: Mapping[str, object], new: Mapping[str, object]) -> tuple[str, ...]:
+    """What changed between two plan documents, a sentence each, outermost cause first; empty when nothing did."""
+    found = []
+    for key in ("pins", "scripts", "inputs", "config"):
+        found += _changed(key.removesuffix("s"), _mapping(old.get(key)), _mapping(new.get(key)))
+    old_roots, new_roots = _mapping(old.get("roots")), _mapping(new.get("roots"))
+    for name in sorted(old_roots.keys() | new_roots.keys()):
+        before, after = _mapping(old_roots.get(name)), _mapping(new_roots.get(name))
+        found += _changed(f"{name} package", _mapping(before.get("debs")), _mapping(after.get("debs")))
+        for option in ("arch", "slim", "users"):
+            if before.get(option) != after.get(option):
+                found.append(f"{name}: {option} was {before.get(option)}, is {after.get(option)}")
+    for key in ("builder", "platform", "forms"):
+        if old.get(key) != new.get(key):
+            found.append(f"{key}: was {old.get(key)}, is {new.get(key)}")
+    if old.get("dockerfile") != new.get("dockerfile"):
+        found.append("Dockerfile: its text changed (template, pin or image.yaml)")
+    return tuple(found)
+
+
+def source_pin(image: Image, pins: Pins) -> GitPin:
+    """The pin whose version and commit time are the image's; the reader has made sure that it is a git pin."""
+    pin = pins[image.compile.pin]
+    assert isinstance(pin, GitPin)
+    return pin
+
+
+def _inputs(
+    image: Image, target: Target, builder: str, pins: Pins, wheels: Mapping[str, WheelsLock]
+) -> Iterable[Input]:
+    for name in (image.compile.pin, *image.compile.sources):
+        pin = pins[name]
+        if isinstance(pin, GitPin):
+            yield Input(path=f"trees/{name}.tar", content=tree_content(pin))
+        elif isinstance(pin, SdistPin):
+            content = sdist_content(pin)
+            yield Input(path=f"sources/{content.label}", content=content)
+    for use in image.compile.wheels:
+        for role, platform, projects in (("builder", builder, use.builder), ("target", target.platform, use.target)):
+            for wheel in wheels[use.pin].wheels:
+                if wheel.project in projects and wheel.platform in (platform, "any"):
+                    yield Input(path=f"wheels/{role}/{wheel.filename}", content=wheel_content(use.pin, wheel))
+
+
+def _debs(lock: DebsLock, sets: Iterable[str], arch: str) -> tuple[LockedDeb, ...]:
+    wanted = {f"{name}/{arch}" for name in sets}
+    return tuple(deb for deb in lock.debs if wanted.intersection(deb.sets))
+
+
+def _pin_names(image: Image, pins: Pins) -> tuple[str, ...]:
+    debs = next(pin.name for pin in pins.pins if isinstance(pin, DebsPin))
+    return (image.compile.pin, *image.compile.sources, *(use.pin for use in image.compile.wheels), debs)
+
+
+def _pins_of(image: Image, pins: Pins) -> tuple[tuple[str, str], ...]:
+    return tuple((name, describe_pin(pins[name])) for name in _pin_names(image, pins))
+
+
+def describe_pin(pin: Pin) -> str:
+    """A pin's value in one line: version, then what makes it exact."""
+    match pin:
+        case GitPin():
+            return f"{pin.version} {pin.commit}"
+        case SdistPin() | ArchivePin():
+            return f"{pin.version} sha256:{pin.sha256}"
+        case WheelsPin():
+            return f"{pin.version} {' '.join(pin.packages)}"
+        case DebsPin():
+            return f"{pin.suite} {pin.snapshot:%Y-%m-%dT%H:%M:%SZ}"
+        case ImagePin():
+            return f"{pin.ref}@{pin.digest}"
+        case RequirementsPin():
+            return pin.lock
+        case _:
+            assert_never(pin)
+
+
+def _mapping(value: object) -> Mapping[str, object]:
+    return value if isinstance(value, Mapping) else {}
+
+
+def _changed(what: str, old: Mapping[str, object], new: Mapping[str, object]) -> list[str]:
+    found = []
+    for key in sorted(old.keys() | new.keys()):
+        if key not in old:
+            found.append(f"{what} `{key}`: new")
+        elif key not in new:
+            found.append(f"{what} `{key}`: gone")
+        elif old[key] != new[key]:
+            found.append(f"{what} `{key}`: was {_short(old[key])}, is {_short(new[key])}")
+    return found
+
+
+def _short(value: object) -> str:
+    text = str(value)
+    return text if len(text) <= 60 else f"{text[:57]}..."

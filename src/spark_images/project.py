@@ -1,0 +1,161 @@
+"""A clone of the repository as values: pins, targets, images, locks, templates and scripts, read once."""
+
+from __future__ import annotations
+
+import difflib
+import hashlib
+import platform
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TypeVar
+
+from spark_images.errors import ConfigError, DriftError, UsageError
+from spark_images.images import Image, read_images
+from spark_images.locks import DebsLock, WheelsLock, read_debs_lock, read_wheels_lock
+from spark_images.pins import DebsPin, Pins, WheelsPin, read_pins
+from spark_images.plan import Plan, image_config, make_plan, source_pin
+from spark_images.render import render_dockerfile
+from spark_images.targets import Target, read_targets
+
+Named = TypeVar("Named", Image, Target)
+MACHINES = {"x86_64": "linux/amd64", "aarch64": "linux/arm64"}
+
+
+@dataclass(frozen=True)
+class Project:
+    """The files below `root`. Everything is read when first asked for, validated, and kept."""
+
+    root: Path
+
+    @cached_property
+    def pins(self) -> Pins:
+        return read_pins(self.root / "pins.yaml")
+
+    @cached_property
+    def targets(self) -> tuple[Target, ...]:
+        return read_targets(self.root / "images" / "targets.yaml")
+
+    @cached_property
+    def images(self) -> tuple[Image, ...]:
+        return read_images(self.root, pins=self.pins, targets=self.targets)
+
+    @cached_property
+    def templates(self) -> dict[str, str]:
+        """File name -> text of everything in templates/."""
+        return {path.name: path.read_text() for path in sorted((self.root / "templates").glob("*.j2"))}
+
+    @cached_property
+    def debs_lock(self) -> DebsLock:
+        pin = next(pin for pin in self.pins.pins if isinstance(pin, DebsPin))
+        return read_debs_lock(self.root / pin.lock, pin)
+
+    def wheels_lock(self, name: str) -> WheelsLock:
+        """The lock of the wheels pin `name`."""
+        pin = self.pins[name]
+        assert isinstance(pin, WheelsPin)  # images.py has checked what image.yaml names
+        return read_wheels_lock(self.root / pin.lock, pin)
+
+    def image(self, name: str) -> Image:
+        """The image of this name; UsageError offers the nearest one."""
+        return _named(name, self.images, "image")
+
+    def variant(self, image: Image, target: str | None, base: str | None) -> tuple[Target, str]:
+        """Target and base as asked, or the image's first; UsageError when it does not support them."""
+        supported = dict(image.supports)
+        if target is not None:
+            _named(target, self.targets, "target")
+        target = target or next(iter(supported))
+        if target not in supported:
+            raise UsageError(
+                f"image `{image.name}` does not support target `{target}`",
+                hint=f"supported: {', '.join(f'`{name}`' for name in supported)} ({image.path}, `supports`)",
+            )
+        base = base or supported[target][0]
+        if base not in supported[target]:
+            raise UsageError(
+                f"image `{image.name}` has no base `{base}` for target `{target}`{nearest(base, supported[target])}",
+                hint=f"supported: {', '.join(f'`{name}`' for name in supported[target])} ({image.path}, `supports`)",
+            )
+        return _named(target, self.targets, "target"), base
+
+    def dockerfile_path(self, image: Image, target: Target, base: str) -> Path:
+        """Where the rendered Dockerfile is committed."""
+        return self.root / "images" / image.name / f"{target.name}-{base}.Dockerfile"
+
+    def rendered(self, image: Image, target: Target, base: str) -> str:
+        """The Dockerfile as the sources render to now."""
+        return render_dockerfile(
+            image=image,
+            target=target,
+            base=base,
+            source=source_pin(image, self.pins),
+            config=image_config(image=image, target=target, base=base, pins=self.pins),
+            templates=self.templates,
+        )
+
+    def dockerfiles(self) -> Iterable[tuple[Path, str]]:
+        """Every committed Dockerfile's path with the text that it should have."""
+        for image in self.images:
+            for name, bases in image.supports:
+                target = _named(name, self.targets, "target")
+                for base in bases:
+                    yield self.dockerfile_path(image, target, base), self.rendered(image, target, base)
+
+    def plan(self, image: Image, target: Target, base: str, *, builder: str | None = None) -> Plan:
+        """The plan of one variant, as built on `builder` (this machine's platform unless named).
+
+        The committed Dockerfile is what is built; DriftError when it is not what the sources render to.
+        """
+        from spark_images.debian import ROOT_FORM
+        from spark_images.oci import CANONICAL_FORM
+
+        text = self.rendered(image, target, base)
+        committed = self.dockerfile_path(image, target, base)
+        if not committed.exists() or committed.read_text() != text:
+            raise DriftError(
+                f"{committed.relative_to(self.root)} is not what its sources render to now",
+                hint="look with `nox -s render -- --check`, accept with `nox -s render`, then build again",
+            )
+        return make_plan(
+            image=image,
+            target=target,
+            base=base,
+            builder=builder or host_platform(),
+            pins=self.pins,
+            wheels={use.pin: self.wheels_lock(use.pin) for use in image.compile.wheels},
+            debs=self.debs_lock,
+            dockerfile=text,
+            config=image_config(image=image, target=target, base=base, pins=self.pins),
+            scripts={name: self._script_digest(image, name) for name in image.scripts},
+            forms=(CANONICAL_FORM, ROOT_FORM),
+        )
+
+    def _script_digest(self, image: Image, name: str) -> str:
+        path = self.root / "scripts" / name
+        if not path.is_file():
+            raise ConfigError(f"{image.path}: scripts: there is no file `scripts/{name}`")
+        return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def host_platform() -> str:
+    """This machine's platform in OCI words: "linux/amd64" or "linux/arm64"."""
+    machine = platform.machine()
+    if machine not in MACHINES:
+        raise UsageError(f"no builds on `{machine}` machines", hint=f"supported: {', '.join(MACHINES)}")
+    return MACHINES[machine]
+
+
+def nearest(word: str, known: Iterable[str]) -> str:
+    """` (did you mean `x`?)` for the nearest known word, or nothing."""
+    close = difflib.get_close_matches(word, list(known), n=1)
+    return f" (did you mean `{close[0]}`?)" if close else ""
+
+
+def _named(name: str, known: tuple[Named, ...], what: str) -> Named:
+    for candidate in known:
+        if candidate.name == name:
+            return candidate
+    names = [candidate.name for candidate in known]
+    raise UsageError(f"no {what} `{name}`{nearest(name, names)}", hint=f"known: {', '.join(names)}")
