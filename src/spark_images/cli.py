@@ -5,23 +5,26 @@ from __future__ import annotations
 import argparse
 import difflib
 import os
-import signal
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from types import FrameType
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 from spark_images.cache import Cache
-from spark_images.errors import InterruptedByUser, SparkImagesError, UsageError
+from spark_images.errors import ConfigError, InterruptedByUser, SparkImagesError, UsageError
+from spark_images.process import sigterm_as_interrupt
+
+
+if TYPE_CHECKING:
+    from spark_images.project import Project
 
 
 def main(argv: Sequence[str]) -> int:
     """Run one verb; the exit status is 0 or that of the error, whose text is on stderr. No traceback for a user's mistake."""
-    signal.signal(signal.SIGTERM, _on_sigterm)
     try:
         options = _parser().parse_args(argv)
-        status: int = options.run(options)
+        with sigterm_as_interrupt():
+            status: int = options.run(options)
         return status
     except SparkImagesError as err:
         print(err.render(), file=sys.stderr)
@@ -152,3 +155,156 @@ def _build(options: argparse.Namespace) -> int:
         ),
     )
     return 0
+
+
+def _plan(options: argparse.Namespace) -> int:
+    import json
+
+    project = _project(options)
+    image = project.image(options.image)
+    plan = project.plan(image, *project.variant(image, options.target, options.base))
+    print(json.dumps({"plan_id": plan.plan_id, **plan.document()}, indent=2, ensure_ascii=False))
+    return 0
+
+
+def _reproduce(options: argparse.Namespace) -> int:
+    from spark_images.jobs import parse_size
+    from spark_images.reproduce import reproduce
+
+    project = _project(options)
+    image = project.image(options.image)
+    reproduce(
+        project,
+        image,
+        *project.variant(image, options.target, options.base),
+        cache=Cache.from_env(os.environ),
+        engines=tuple(options.engine or ()),
+        memory_bytes=parse_size(options.memory) if options.memory else None,
+    )
+    return 0
+
+
+def _test(options: argparse.Namespace) -> int:
+    from spark_images.build import test
+
+    project = _project(options)
+    image = project.image(options.image)
+    target, base = project.variant(image, options.target, options.base)
+    test(project, image, target, base, cache=Cache.from_env(os.environ), engine=options.engine, pytest=options.pytest)
+    return 0
+
+
+def _push(options: argparse.Namespace) -> int:
+    from spark_images.oci import read_layout
+    from spark_images.registry import push
+
+    project, cache = _project(options), Cache.from_env(os.environ)
+    image = project.image(options.image)
+    target, base = project.variant(image, options.target, options.base)
+    plan = project.plan(image, target, base)
+    if not (cache.images / plan.plan_id).exists():
+        raise UsageError(f"`{image.name}` is not built at these pins", hint=f"build it: `nox -s build-{image.name}`")
+    layout = read_layout(cache.images / plan.plan_id)
+    print(push(layout, registry=options.registry, image=image.name, tag=plan.plan_id[:12]))
+    return 0
+
+
+def _pull(options: argparse.Namespace) -> int:
+    from spark_images.registry import pull
+
+    print(pull(options.reference, options.output).manifest_digest)
+    return 0
+
+
+def _fetch(options: argparse.Namespace) -> int:
+    from spark_images.fetch import fetch
+    from spark_images.store import Store
+
+    project = _project(options)
+    images = [project.image(name) for name in options.images] or project.images
+    contents = {}
+    for image in images:
+        for name, bases in image.supports:
+            for base in bases:
+                plan = project.plan(image, *project.variant(image, name, base))
+                contents.update({content.digest: content for content in plan.contents})
+    fetch(tuple(contents.values()), store=Store(Cache.from_env(os.environ).store))
+    return 0
+
+
+def _prune(options: argparse.Namespace) -> int:
+    from spark_images.prune import prune
+
+    prune(_project(options), cache=Cache.from_env(os.environ), dry_run=options.dry_run)
+    return 0
+
+
+def _render(options: argparse.Namespace) -> int:
+    import difflib
+
+    from spark_images.errors import DriftError
+    from spark_images.files import write_text
+
+    project = _project(options)
+    drifted = []
+    for path, text in project.dockerfiles():
+        name = str(path.relative_to(project.root))
+        found = path.read_text() if path.exists() else ""
+        if found == text:
+            continue
+        drifted.append(name)
+        if options.check:
+            sys.stdout.writelines(
+                difflib.unified_diff(found.splitlines(True), text.splitlines(True), f"{name} (committed)", f"{name} (rendered)")
+            )
+        else:
+            write_text(path, text)
+            print(f"wrote {name}", file=sys.stderr)
+    if options.check and drifted:
+        raise DriftError(f"out of date: {', '.join(drifted)}", hint="write them with `nox -s render`")
+    return 0
+
+
+def _lock(options: argparse.Namespace) -> int:
+    from spark_images.lock import lock
+
+    lock(_project(options), names=options.pins, cache=Cache.from_env(os.environ))
+    return 0
+
+
+def _report(options: argparse.Namespace) -> int:
+    from spark_images.record import read_records
+    from spark_images.report import print_report
+
+    print_report(read_records(Cache.from_env(os.environ).records), as_json=options.json)
+    return 0
+
+
+def _doctor(options: argparse.Namespace) -> int:
+    from spark_images.doctor import doctor
+
+    doctor(install=options.install, env=os.environ)
+    return 0
+
+
+def _clean(options: argparse.Namespace) -> int:
+    from spark_images.prune import clean
+
+    clean(_project(options), cache=Cache.from_env(os.environ), engine=options.engine)
+    return 0
+
+
+def _bench(options: argparse.Namespace) -> int:
+    from spark_images.bench import bench
+
+    bench(_project(options), cache=Cache.from_env(os.environ), names=options.benches)
+    return 0
+
+
+def _project(options: argparse.Namespace) -> Project:
+    from spark_images.project import Project
+
+    root = options.project.absolute()
+    if not (root / "pins.yaml").is_file():
+        raise ConfigError(f"no pins.yaml in {root}", hint="run this in a clone of spark-images, or name one with `--project`")
+    return Project(root)

@@ -2,7 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
+from pathlib import Path
+
+from spark_images import forms
+from spark_images.document import Section, reading
+from spark_images.pins import DebsPin, GitPin, Pin, Pins, SdistPin, WheelsPin
+from spark_images.targets import Target
+
+BASES = ("debian", "ngc")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,3 +64,108 @@ class Image:
     compile: CompileSpec
     runtime: RuntimeSpec
     arguments: tuple[tuple[str, str], ...] = ()  # name -> value, for the template
+
+
+def read_images(root: Path, *, pins: Pins, targets: tuple[Target, ...]) -> tuple[Image, ...]:
+    """Every folder of images/ that has an image.yaml, by name. Raises ConfigError for the first file with mistakes."""
+    files = sorted((root / "images").glob("*/image.yaml"))
+    return tuple(read_image(file, pins=pins, targets=targets) for file in files)
+
+
+def read_image(path: Path, *, pins: Pins, targets: tuple[Target, ...]) -> Image:
+    """One image; its name is its folder's. Raises ConfigError with every mistake of the file.
+
+    What it names must exist: pins of the right kind, wheels and sets in them, targets.
+    """
+    with reading(path) as top:
+        top.value("schema", forms.schema(1))
+        name = path.parent.name
+        if forms.NAME.read(name) is None:
+            top.refuse("", f"the folder `{name}` is not called by {forms.NAME.expected}")
+        supports = top.section("supports")
+        arguments = top.section("arguments", optional=True)
+        image = Image(
+            name=name,
+            path=str(path),
+            description=top.value("description", forms.TEXT),
+            licenses=top.value("licenses", forms.LICENSES),
+            source_url=top.value("source-url", forms.URL),
+            template=top.value("template", forms.FILE_NAME),
+            scripts=top.values("scripts", forms.FILE_NAME),
+            supports=tuple(
+                (target, supports.values(target, forms.one_of(*BASES)))
+                for target in supports.names(forms.one_of(*(target.name for target in targets), what="a target,"))
+            ),
+            compile=_read_compile(top.section("compile"), pins),
+            runtime=_read_runtime(top.section("runtime"), pins),
+            arguments=tuple(
+                (key, arguments.value(key, forms.ARGUMENT)) for key in arguments.names(forms.ARGUMENT_NAME)
+            ),
+        )
+        if supports.given and not image.supports:
+            top.refuse("supports", "names no target")
+        _check_arches(top, image, pins, targets)
+        return image
+
+
+def _read_compile(section: Section, pins: Pins) -> CompileSpec:
+    cross_debs = section.section("cross-debs", optional=True)
+    wheels = section.section("wheels", optional=True)
+    return CompileSpec(
+        pin=section.value("source", _pin_of(pins, "git", GitPin)),
+        debs=section.values("debs", _deb_set(pins)),
+        cross_debs=tuple((arch, cross_debs.values(arch, _deb_set(pins))) for arch in cross_debs.names(forms.ARCH)),
+        wheels=tuple(
+            _read_wheels(wheels.section(name), name, pins) for name in wheels.names(_pin_of(pins, "wheels", WheelsPin))
+        ),
+        gib_per_job=section.value("gib-per-job", forms.GIB),
+        sources=section.values("sources", _pin_of(pins, "git or sdist", GitPin, SdistPin), optional=True),
+    )
+
+
+def _read_wheels(section: Section, name: str, pins: Pins) -> WheelUse:
+    pin = pins[name]
+    assert isinstance(pin, WheelsPin)
+    project = forms.one_of(*(package.partition("==")[0] for package in pin.packages))
+    return WheelUse(
+        pin=name,
+        builder=section.values("builder", project, optional=True),
+        target=section.values("target", project, optional=True),
+    )
+
+
+def _read_runtime(section: Section, pins: Pins) -> RuntimeSpec:
+    env = section.section("env", optional=True)
+    return RuntimeSpec(
+        debs=section.values("debs", _deb_set(pins)),
+        user=section.value("user", forms.USER),
+        env=tuple((name, env.value(name, forms.ENV_VALUE)) for name in env.names(forms.ENV_NAME)),
+        entrypoint=section.values("entrypoint", forms.WORD, distinct=False),
+        command=section.values("command", forms.WORD, optional=True, distinct=False),
+        ports=section.values("ports", forms.PORT, optional=True),
+        workdir=section.value("workdir", forms.ABSOLUTE_PATH),
+        stop_signal=section.value("stop-signal", forms.STOP_SIGNAL),
+    )
+
+
+def _pin_of(pins: Pins, kind: str, *classes: type[Pin]) -> forms.Form[str]:
+    return forms.one_of(*(pin.name for pin in pins.pins if isinstance(pin, classes)), what=f"a pin of kind {kind},")
+
+
+def _deb_set(pins: Pins) -> forms.Form[str]:
+    return forms.one_of(*(name for name, _ in _arches_of_sets(pins)), what="a set of the debs pin,")
+
+
+def _arches_of_sets(pins: Pins) -> Iterable[tuple[str, tuple[str, ...]]]:
+    return ((entry.name, entry.arches) for pin in pins.pins if isinstance(pin, DebsPin) for entry in pin.sets)
+
+
+def _check_arches(top: Section, image: Image, pins: Pins, targets: tuple[Target, ...]) -> None:
+    arches = dict(_arches_of_sets(pins))
+    supported = dict(image.supports)
+    for target in targets:
+        for name in image.runtime.debs if target.name in supported else ():
+            if target.arch not in arches.get(name, (target.arch,)):
+                top.refuse(
+                    "runtime", f"set `{name}` is not resolved for {target.arch}, which target `{target.name}` is"
+                )

@@ -5,9 +5,13 @@ from __future__ import annotations
 import hashlib
 import json
 from dataclasses import dataclass
+from pathlib import Path
 from typing import assert_never
 
-from .pins import DebsPin, WheelsPin
+from spark_images import forms
+from spark_images.document import Section, reading
+from spark_images.errors import StaleLockError
+from spark_images.pins import DebsPin, WheelsPin
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,8 +65,74 @@ def made_from(pin: WheelsPin | DebsPin) -> str:
             source: dict[str, object] = {"platforms": sorted(pin.platforms), "packages": sorted(pin.packages)}
         case DebsPin():
             sets = {s.name: {"packages": sorted(s.packages), "arches": sorted(s.arches)} for s in pin.sets}
-            source = {"suite": pin.suite, "snapshot": pin.snapshot.isoformat(), "sets": sets}
+            source = {"suite": pin.suite, "snapshot": f"{pin.snapshot:%Y%m%dT%H%M%SZ}", "sets": sets}
         case _:
             assert_never(pin)
-    canonical = json.dumps(source, sort_keys=True, separators=(",", ":"))
-    return "sha256:" + hashlib.sha256(canonical.encode()).hexdigest()
+    return "sha256:" + hashlib.sha256(json.dumps(source, sort_keys=True).encode()).hexdigest()
+
+
+def read_wheels_lock(path: Path, pin: WheelsPin) -> WheelsLock:
+    """The wheels behind a pin: every package of it for every platform.
+
+    Raises StaleLockError when the lock was made from another state of the pin, ConfigError for every mistake in it.
+    """
+    with reading(path, if_missing=REMAKE) as top:
+        made = _read_head(path, top, pin)
+        wheels = tuple(_read_wheel(item.section()) for item in top.items("wheels", "wheels"))
+        found = {(f"{wheel.project}=={wheel.version}", wheel.platform) for wheel in wheels}
+        for package in pin.packages:
+            for platform in pin.platforms:
+                if not found.intersection({(package, platform), (package, "any")}):
+                    top.refuse("wheels", f"there is none of `{package}` for {platform}")
+        return WheelsLock(path=str(path), made_from=made, wheels=wheels)
+
+
+def read_debs_lock(path: Path, pin: DebsPin) -> DebsLock:
+    """The packages behind a pin.
+
+    Raises StaleLockError when the lock was made from another state of the pin, ConfigError for every mistake in it.
+    """
+    with reading(path, if_missing=REMAKE) as top:
+        made = _read_head(path, top, pin)
+        of_pin = forms.one_of(*(f"{entry.name}/{arch}" for entry in pin.sets for arch in entry.arches))
+        debs = tuple(_read_deb(item.section(), of_pin) for item in top.items("debs", "packages"))
+        return DebsLock(path=str(path), made_from=made, debs=debs)
+
+
+REMAKE = "make it with `nox -s lock`"
+
+
+def _read_head(path: Path, top: Section, pin: WheelsPin | DebsPin) -> str:
+    top.value("schema", forms.schema(1))
+    made = top.value("made-from", forms.DIGEST)
+    if made and made != made_from(pin):
+        raise StaleLockError(
+            f"`{path}` was made from another `{pin.name}` than line {pin.line} of pins.yaml now says",
+            why=[f"it was made from {made}", f"the pin is {made_from(pin)} now"],
+            hint="remake it with `nox -s lock`",
+        )
+    return made
+
+
+def _read_wheel(section: Section) -> LockedWheel:
+    return LockedWheel(
+        project=section.value("project", forms.PROJECT),
+        version=section.value("version", forms.VERSION),
+        filename=section.value("filename", forms.WHEEL_FILE),
+        platform=section.value("platform", forms.WHEEL_PLATFORM),
+        sha256=section.value("sha256", forms.SHA256),
+        size_bytes=section.value("size", forms.SIZE),
+    )
+
+
+def _read_deb(section: Section, of_pin: forms.Form[str]) -> LockedDeb:
+    return LockedDeb(
+        package=section.value("package", forms.DEB_PACKAGE),
+        version=section.value("version", forms.DEB_VERSION),
+        arch=section.value("arch", forms.DEB_ARCH),
+        archive=section.value("archive", forms.DEB_ARCHIVE),
+        path=section.value("path", forms.RELATIVE_PATH),
+        sha256=section.value("sha256", forms.SHA256),
+        size_bytes=section.value("size", forms.SIZE),
+        sets=section.values("sets", of_pin),
+    )

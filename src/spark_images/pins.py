@@ -4,7 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import date, datetime
-from typing import TypeAlias
+from pathlib import Path
+from typing import TypeAlias, TypedDict
+
+from spark_images import forms
+from spark_images.document import Item, Section, reading
 
 # --- routes: where a pinned content can be had ------------------------------------------------------------------------
 
@@ -187,3 +191,146 @@ class Pins:
 
     def __getitem__(self, name: str) -> Pin:
         return next(pin for pin in self.pins if pin.name == name)
+
+
+# --- reading ----------------------------------------------------------------------------------------------------------
+
+
+class _Common(TypedDict):
+    name: str
+    line: int
+    unverified: str
+    hold: Hold | None
+
+
+def read_pins(path: Path) -> Pins:
+    """The pins of a project. Raises ConfigError with every mistake of the file, each with line and key."""
+    with reading(path, if_missing="run this in a clone of a spark-images project; its pins stand there") as top:
+        top.value("schema", forms.schema(1))
+        pins: list[Pin] = []
+        for name in top.names(forms.NAME):
+            section = top.section(name)
+            pin = _read_pin(name, section)
+            if isinstance(pin, DebsPin) and any(isinstance(other, DebsPin) for other in pins):
+                section.refuse("kind", "a second pin of kind `debs`; all images take their packages from one")
+            if pin is not None:
+                pins.append(pin)
+        return Pins(path=str(path), pins=tuple(pins))
+
+
+def _read_pin(name: str, section: Section) -> Pin | None:
+    if not section.given:
+        return None
+    kind = section.value("kind", _KIND)
+    common = _Common(
+        name=name,
+        line=section.line,
+        unverified=section.optional("unverified", forms.TEXT, ""),
+        hold=_read_hold(section),
+    )
+    match kind:
+        case "image":
+            provides = section.section("provides", optional=True)
+            return ImagePin(
+                **common,
+                ref=section.value("ref", forms.IMAGE_REF),
+                digest=section.value("digest", forms.DIGEST),
+                provides=tuple((key, provides.value(key, forms.VERSION)) for key in provides.names(forms.NAME)),
+            )
+        case "git":
+            url, commit = section.value("url", forms.URL), section.value("commit", forms.COMMIT)
+            return GitPin(
+                **common,
+                url=url,
+                version=section.value("version", forms.VERSION),
+                commit=commit,
+                committed=section.value("committed", forms.TIME),
+                tree=section.value("tree", forms.DIGEST),
+                paths=section.values("paths", forms.RELATIVE_PATH, optional=True),
+                follow=section.optional("follow", forms.FOLLOWED_REFS, ""),
+                routes=_read_tree_routes(section, GitRoute(url=url, commit=commit)),
+            )
+        case "archive":
+            return ArchivePin(
+                **common,
+                version=section.value("version", forms.VERSION),
+                sha256=section.value("sha256", forms.SHA256),
+                routes=tuple(UrlRoute(url=url) for url in section.values("urls", forms.URL)),
+            )
+        case "sdist":
+            return SdistPin(
+                **common,
+                project=section.value("name", forms.PROJECT),
+                version=section.value("version", forms.VERSION),
+                sha256=section.value("sha256", forms.SHA256),
+                path=section.optional("path", forms.RELATIVE_PATH, ""),
+            )
+        case "wheels":
+            return WheelsPin(
+                **common,
+                version=section.value("version", forms.VERSION),
+                lock=section.value("lock", forms.RELATIVE_PATH),
+                platforms=section.values("platforms", forms.PLATFORM),
+                packages=_read_packages(section),
+            )
+        case "debs":
+            return DebsPin(
+                **common,
+                suite=section.value("suite", forms.SUITE),
+                lock=section.value("lock", forms.RELATIVE_PATH),
+                snapshot=section.value("snapshot", forms.TIME),
+                routes=section.values("routes", forms.DEB_ROUTE),
+                sets=_read_deb_sets(section),
+            )
+        case "requirements":
+            return RequirementsPin(**common, lock=section.value("lock", forms.RELATIVE_PATH))
+        case _:
+            section.abandon()  # the kind is missing or wrong, so nobody knows what belongs here
+            return None
+
+
+_KIND = forms.one_of("image", "git", "archive", "sdist", "wheels", "debs", "requirements")
+
+
+def _read_hold(section: Section) -> Hold | None:
+    hold = section.section("hold", optional=True)
+    if not hold.given:
+        return None
+    return Hold(until=hold.value("until", forms.DATE), because=hold.value("because", forms.TEXT))
+
+
+def _read_tree_routes(section: Section, git: GitRoute) -> tuple[TreeRoute, ...]:
+    routes = tuple(_read_tree_route(item, git) for item in section.items("routes"))
+    return routes or (git,)
+
+
+def _read_tree_route(item: Item, git: GitRoute) -> TreeRoute:
+    if item.is_scalar:
+        item.value(forms.one_of("git", what="`{archive: URL}`, `{sdist: name==version}` or"))
+        return git
+    route = item.section()
+    path = route.optional("path", forms.RELATIVE_PATH, "")
+    if url := route.optional("archive", forms.URL, ""):
+        return ArchiveRoute(url=url, path=path)
+    project, _, version = route.value("sdist", forms.PACKAGE).partition("==")
+    return SdistRoute(project=project, version=version, path=path)
+
+
+def _read_packages(section: Section) -> tuple[str, ...]:
+    packages = section.values("packages", forms.PACKAGE)
+    projects = [package.partition("==")[0] for package in packages]
+    for project in {project for project in projects if project and projects.count(project) > 1}:
+        section.refuse("packages", f"`{project}` stands in it at two versions")
+    return packages
+
+
+def _read_deb_sets(section: Section) -> tuple[DebSet, ...]:
+    sets = section.section("sets")
+    return tuple(
+        DebSet(
+            name=name,
+            packages=(entry := sets.section(name)).values("packages", forms.DEB_PACKAGE),
+            arches=entry.values("arches", forms.ARCH),
+        )
+        for name in sets.names(forms.NAME)
+    )

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
+
+from spark_images import forms
+from spark_images.document import Section, reading
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -21,3 +25,28 @@ class Target:
     def arch(self) -> str:
         """The OCI architecture: `arm64` of `linux/arm64`. It is Debian's name as well."""
         return self.platform.split("/")[1]
+
+
+def read_targets(path: Path) -> tuple[Target, ...]:
+    """All targets, in the file's order. Raises ConfigError with every mistake of the file."""
+    with reading(path) as top:
+        return tuple(_read_target(name, top.section(name)) for name in top.names(forms.NAME))
+
+
+def _read_target(name: str, section: Section) -> Target:
+    compute_capability = section.optional("compute-capability", forms.COMPUTE_CAPABILITY, "")
+    cuda_architecture = section.optional("cuda-architecture", forms.CUDA_ARCHITECTURE, "")
+    if cuda_architecture.partition("-")[0] != compute_capability.replace(".", ""):
+        section.refuse(
+            "cuda-architecture",
+            f"`{cuda_architecture}` is not for the GPU that compute-capability names, `{compute_capability}`",
+        )
+    return Target(
+        name=name,
+        platform=section.value("platform", forms.PLATFORM),
+        compute_capability=compute_capability,
+        cuda_architecture=cuda_architecture,
+        cpu_architecture=section.value("cpu-architecture", forms.CPU_ARCHITECTURE),
+        unified_memory=section.optional("unified-memory", forms.TRUTH, False),
+        description=section.value("description", forms.TEXT),
+    )

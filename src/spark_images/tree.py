@@ -7,6 +7,7 @@ Folders exist only as parts of names; times, owners, umask and `.git` do not cou
 from __future__ import annotations
 
 import bz2
+import gzip
 import hashlib
 import lzma
 import posixpath
@@ -16,18 +17,19 @@ import tarfile
 import tempfile
 import zipfile
 import zlib
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import IO, BinaryIO, Self
+from typing import IO, BinaryIO, Self, cast
 
 from spark_images.errors import ContentError
 from spark_images.tarform import canonical_info, open_canonical
 
 CHUNK_BYTES = 1 << 20
 MOST_LINKS = 40  # what Linux follows in one name (path_resolution(7))
+UNREADABLE = (tarfile.TarError, zipfile.BadZipFile, EOFError, zlib.error, lzma.LZMAError, NotImplementedError)
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +55,9 @@ class SourceTree:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self._spool.close()
 
     def add_file(self, name: str, content: IO[bytes], *, executable: bool) -> None:
@@ -101,7 +105,7 @@ class SourceTree:
             if entry.link is not None and _leaves(kept, name):
                 raise ContentError(f"{self.source}: the link `{name}` leads out of the tree, to `{entry.link}`")
         hashing = _HashingWriter(out)
-        with open_canonical(hashing) as tar:
+        with open_canonical(cast("BinaryIO", hashing)) as tar:
             for name in sorted(kept, key=lambda text: text.encode("utf-8", "surrogateescape")):
                 entry = kept[name]
                 info = tarfile.TarInfo(name)
@@ -136,7 +140,6 @@ def write_tree(folder: Path, *, paths: tuple[str, ...] = (), out: BinaryIO) -> s
 
 def tree_from_folder(folder: Path, *, work: Path) -> SourceTree:
     """The tree below a folder. What is neither file, link nor folder is unusable."""
-    tree = SourceTree(source=f"`{folder}`", work=work)
 
     def walk(inside: Path, prefix: str) -> None:
         for path in sorted(inside.iterdir()):
@@ -154,29 +157,38 @@ def tree_from_folder(folder: Path, *, work: Path) -> SourceTree:
             else:
                 tree.add_unusable(name, "is neither a file, a link nor a folder")
 
-    walk(folder, "")
+    with ExitStack() as unless_done:
+        tree = unless_done.enter_context(SourceTree(source=f"`{folder}`", work=work))
+        walk(folder, "")
+        unless_done.pop_all()
     return tree
 
 
 def tree_from_archive(archive: Path, path: str = "", *, work: Path, source: str = "") -> SourceTree:
-    """The tree in a tar (plain, gz, xz, bz2, zst) or zip with one top folder: that folder, or what lies below `path` in it.
+    """The tree in a tar (plain, gz, xz, bz2, zst) or zip: its one top folder, or what lies below `path` in that.
 
     source: what messages call the archive. Raises ContentError for a broken archive, for names that lead out of it, for
     more than one top folder, and where nothing lies below `path`.
     """
-    tree = SourceTree(source=source or f"`{archive.name}`", work=work)
-    names = _ArchiveNames(tree.source, path.strip("/"))
-    try:
+    with ExitStack() as unless_done:
+        tree = unless_done.enter_context(SourceTree(source=source or f"`{archive.name}`", work=work))
+        names = _ArchiveNames(tree.source, path.strip("/"))
         with archive.open("rb") as stream:
-            magic = stream.read(4)
-        if magic == b"PK\x03\x04":
-            _read_zip(archive, names, tree)
-        else:
-            _read_tar(archive, names, tree, zstd=magic == b"\x28\xb5\x2f\xfd")
-    except (tarfile.TarError, zipfile.BadZipFile, EOFError, zlib.error, lzma.LZMAError, NotImplementedError) as err:
-        raise ContentError(f"{tree.source} cannot be read as an archive") from err
-    if path and not names.matched:
-        raise ContentError(f"{tree.source} has nothing below `{path}`")
+            magic = stream.read(6)
+        try:
+            if magic.startswith(b"PK\x03\x04"):
+                _read_zip(archive, names, tree)
+            else:
+                _read_tar(archive, magic, names, tree)
+        except UNREADABLE as err:
+            raise ContentError(f"{tree.source} cannot be read as an archive") from err
+        except OSError as err:
+            if err.errno is not None:  # the disk's trouble; gzip's and bz2's own complaints have no number
+                raise
+            raise ContentError(f"{tree.source} cannot be read as an archive") from err
+        if path and not names.matched:
+            raise ContentError(f"{tree.source} has nothing below `{path}`")
+        unless_done.pop_all()
     return tree
 
 
@@ -208,8 +220,8 @@ class _ArchiveNames:
         return None if not inner or ".git" in inner.split("/") else inner
 
 
-def _read_tar(archive: Path, names: _ArchiveNames, tree: SourceTree, *, zstd: bool) -> None:
-    with _plain(archive, zstd=zstd) as stream, tarfile.open(fileobj=stream, mode="r|", bufsize=CHUNK_BYTES) as tar:
+def _read_tar(archive: Path, magic: bytes, names: _ArchiveNames, tree: SourceTree) -> None:
+    with _plain(archive, magic) as stream, tarfile.open(fileobj=stream, mode="r|", bufsize=CHUNK_BYTES) as tar:
         for member in tar:
             name = names.within(member.name)
             if name is None or member.isdir():
@@ -227,32 +239,28 @@ def _read_tar(archive: Path, names: _ArchiveNames, tree: SourceTree, *, zstd: bo
 
 
 @contextmanager
-def _plain(archive: Path, *, zstd: bool) -> Iterator[IO[bytes]]:
-    """The archive's bytes without their compression, whatever the file is called."""
-    with archive.open("rb") as raw:
-        magic = raw.read(6)
-        raw.seek(0)
-        if zstd:
-            import zstandard
+def _plain(archive: Path, magic: bytes) -> Iterator[IO[bytes]]:
+    """The archive's bytes without their compression, told by its first bytes, not by the file's name."""
+    if magic.startswith(b"\x1f\x8b"):
+        with gzip.open(archive) as stream:
+            yield cast("IO[bytes]", stream)
+    elif magic.startswith(b"BZh"):
+        with bz2.open(archive) as stream:
+            yield stream
+    elif magic == b"\xfd7zXZ\0":
+        with lzma.open(archive) as stream:
+            yield stream
+    elif magic.startswith(b"\x28\xb5\x2f\xfd"):
+        import zstandard
 
-            with zstandard.ZstdDecompressor().stream_reader(raw, read_across_frames=True) as reader:
-                try:
-                    yield reader
-                except zstandard.ZstdError as err:
-                    raise EOFError(str(err)) from err
-        elif magic.startswith(b"\x1f\x8b"):
-            import gzip
-
-            with gzip.open(raw) as stream:
-                yield stream  # type: ignore[misc]
-        elif magic.startswith(b"BZh"):
-            with bz2.open(raw) as stream:
-                yield stream
-        elif magic == b"\xfd7zXZ\0":
-            with lzma.open(raw) as stream:
-                yield stream
-        else:
-            yield raw
+        try:
+            with zstandard.open(archive) as stream:
+                yield cast("IO[bytes]", stream)
+        except zstandard.ZstdError as err:
+            raise tarfile.ReadError(str(err)) from err
+    else:
+        with archive.open("rb") as stream:
+            yield stream
 
 
 def _read_zip(archive: Path, names: _ArchiveNames, tree: SourceTree) -> None:

@@ -1,1 +1,48 @@
-"""Build engines: podman and docker behind one Protocol."""
+"""What executes a build: podman, or Docker with BuildKit."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from spark_images.errors import EngineError, UsageError
+
+if TYPE_CHECKING:
+    from spark_images.cache import Cache
+    from spark_images.engine.base import Engine
+
+NAMES = ("docker", "podman")  # in order of preference: where a Docker daemon runs its owner works with it
+
+
+def choose_engine(name: str | None, *, cache: Cache, buildkit_image: str, env: Mapping[str, str]) -> Engine:
+    """The engine of that name; with None docker where its daemon answers, else podman.
+
+    buildkit_image: what BuildKit runs from; used by docker only. Takes milliseconds: one request to a socket, one look
+    along PATH. Raises UsageError for an unknown name, EngineError with what was tried where nothing answers.
+    """
+    from spark_images.engine.buildkit import BuildKitEngine
+    from spark_images.engine.podman import PodmanEngine
+
+    if name is not None and name not in NAMES:
+        near = difflib.get_close_matches(name, NAMES, n=1)
+        raise UsageError(
+            f"unknown engine `{name}`",
+            why=["engines are `docker` and `podman`"],
+            hint=f"did you mean `{near[0]}`?" if near else "leave it out to take the one that answers",
+        )
+    tried = []
+    for engine in (BuildKitEngine(cache, buildkit_image, env=env), PodmanEngine(cache, env=env)):
+        if name in (None, engine.name):
+            try:
+                engine.answer()
+                return engine
+            except EngineError as err:
+                tried.append(err)
+    if len(tried) == 1:
+        raise tried[0]
+    raise EngineError(
+        "no build engine answers",
+        why=[line for err in tried for line in (f"tried {err.what}", *(f"  {why}" for why in err.why))],
+        hint=next((err.hint for err in tried if err.hint and "doctor" not in err.hint), "`nox -s doctor` says how to get one"),
+    )

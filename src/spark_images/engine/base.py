@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     import docker
 
 LABEL = "io.spark-images.attempt"  # on every container, builder and throw-away image that we start or make
+OWNER = "io.spark-images.cache"  # beside it: which cache folder's pipeline it belongs to, so that clean() takes no other's
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,6 +61,10 @@ class Engine(Protocol):
     """podman or docker. Constructors do not touch the engine; every method raises EngineError when it does not answer."""
 
     name: str
+
+    @property
+    def env(self) -> Mapping[str, str]:
+        """Variables to add to the environment of other programs that use this engine, such as testinfra's `podman exec`."""
 
     def facts(self) -> EngineFacts:
         """Ask the engine what it is; raises EngineTooOldError (found, needed)."""

@@ -1,0 +1,52 @@
+"""What a user finds inside the running container."""
+
+from __future__ import annotations
+
+import pytest
+from testinfra.host import Host
+
+from spark_images.imagechecks import MACHINES
+from spark_images.imagetest import COMMAND_TIMEOUT_S, ImageUnderTest
+
+
+def output(inside: Host, command: str, *arguments: str) -> str:
+    """What a command prints; it must succeed, and in time."""
+    result = inside.run(f"timeout {COMMAND_TIMEOUT_S} {command}", *arguments)
+    assert result.rc == 0, result
+    return str(result.stdout).strip()
+
+
+def test_processes_run_as_the_images_user(inside: Host) -> None:
+    assert (output(inside, "id -u"), output(inside, "id -g")) == ("10001", "10001")
+
+
+def test_container_runs_the_targets_machine_code(inside: Host, under_test: ImageUnderTest) -> None:
+    assert output(inside, "uname -m") == MACHINES[under_test.target.arch]
+
+
+def test_user_has_a_name_and_no_login(inside: Host) -> None:
+    assert output(inside, "id -un") == "spark"
+    entry = output(inside, "grep ^spark: /etc/passwd").split(":")
+    assert entry[2:4] == ["10001", "10001"]
+    assert entry[6].endswith(("/nologin", "/false", ""))
+
+
+@pytest.mark.parametrize("folder", ["/", "/etc", "/opt/llama.cpp/bin", "/usr/local/cuda/lib64"])
+def test_user_cannot_write_to_the_system(inside: Host, folder: str) -> None:
+    assert inside.file(folder).is_directory
+    assert inside.run(f"timeout {COMMAND_TIMEOUT_S} touch %s/written", folder).rc != 0
+
+
+def test_user_can_write_to_tmp(inside: Host) -> None:
+    assert output(inside, "sh -c 'echo yes >/tmp/written && cat /tmp/written && rm /tmp/written'") == "yes"
+
+
+@pytest.mark.parametrize("tool", ["gcc", "cc", "ld", "nvcc", "cmake", "ninja", "make", "ccache", "apt", "dpkg", "python3", "perl"])
+def test_no_build_tool_is_on_the_path(inside: Host, tool: str) -> None:
+    assert inside.run("command -v sh").rc == 0
+    assert inside.run("command -v %s", tool).rc != 0
+
+
+def test_server_is_not_writable_and_may_be_run(inside: Host) -> None:
+    server = inside.file("/opt/llama.cpp/bin/llama-server")
+    assert (server.is_file, server.uid, oct(server.mode)) == (True, 0, "0o755")

@@ -1,0 +1,296 @@
+"""Why a build failed: the first real error of its log, what kind it is and where it happened."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import NamedTuple
+
+from spark_images.buildlog import LogReader, Step
+from spark_images.errors import BuildError, DiskFullError, EngineError, IsolationError, OutOfMemoryError, SparkImagesError
+from spark_images.units import GIB, MIB
+
+
+class Kind(Enum):
+    """What went wrong; the value completes "the build …"."""
+
+    OUT_OF_MEMORY = "ran out of memory"
+    NETWORK = "asked for the network"
+    DISK_FULL = "filled the disk"
+    MISSING_HEADER = "misses a header"
+    COMPILE_ERROR = "does not compile"
+    LINK_ERROR = "does not link"
+    WRONG_ARCH = "met code of another architecture"
+    PYTHON_EXCEPTION = "ended in a Python exception"
+    NOT_ISOLATED = "could reach a network"
+    CAP_NOT_PROVED = "is not under its memory limit"
+    ENGINE = "was refused by the engine"
+    UNKNOWN = "failed"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Diagnosis:
+    """The first real error of a build log."""
+
+    kind: Kind
+    stage: str  # "" where the failure is the engine's own
+    step: str  # name of our step; "" if none was running
+    number: int  # which instruction of the stage, 0 if the log does not say
+    count: int
+    line_number: int  # in the log, from 1; 0 if the log is empty
+    excerpt: tuple[str, ...]  # the error and what belongs to it, without the engine's prefixes
+    file: str  # what was being compiled or linked, "" if the log does not say
+    host: str  # NETWORK: whom it asked for, "" if the log does not say
+
+
+class _Line(NamedTuple):
+    number: int
+    text: str
+
+
+# Each list is ordered: where a line fits several kinds the first one is meant.
+_STRONG: tuple[tuple[Kind, re.Pattern[str]], ...] = tuple(
+    (kind, re.compile("|".join(patterns)))
+    for kind, patterns in (
+        (Kind.NOT_ISOLATED, [r"^\[spark\] not isolated: "]),
+        (Kind.CAP_NOT_PROVED, [r"^\[spark\] cap not proved: "]),
+        (
+            Kind.OUT_OF_MEMORY,
+            [
+                r"^(?:.*: line \d+: +\d+ |make(?:\[\d+\])?: \*\*\* .*)?Killed(?: |$)",  # shells and make
+                r"\bKilled signal terminated program\b|internal compiler error: Killed|unable to execute command: Killed",
+                r"\bdied due to signal 9\b|terminated with signal 9\b|signal: 9, SIGKILL|died with <Signals\.SIGKILL",
+                r"returned non-zero exit status (?:-9|137)\b|\bexit (?:status|code):? (?:-9|9|137)\b",
+                r"(?i:cannot allocate memory|virtual memory exhausted|\bmemory exhausted\b|\bout of memory\b)",
+                r"^MemoryError\b|std::bad_alloc|Memory allocation failure",
+            ],
+        ),
+        (Kind.DISK_FULL, [r"No space left on device|Disk quota exceeded|no space left on device"]),
+        (
+            Kind.NETWORK,
+            [
+                r"Could not resolve (?:host|proxy)|Temporary failure (?:in name resolution|resolving)",
+                r"Name or service not known|(?i:network is unreachable)|dial tcp|no such host",
+                r"curl: \((?:5|6|7|28)\)|Failed to connect to |NewConnectionError|Could not connect to ",
+                r"unable to access 'https?://",
+            ],
+        ),
+        (
+            Kind.WRONG_ARCH,
+            [
+                r"(?i:exec format error)|cannot execute binary file|file in wrong format|wrong ELF class",
+                r"Relocations in generic ELF|is incompatible with .*output|incompatible target",
+                r"^qemu-\w+: Could not open '",
+            ],
+        ),
+        (
+            Kind.MISSING_HEADER,
+            [
+                r"fatal error: '?[^' ]+'? ?(?:: No such file or directory|file not found)",
+                r"error: cannot open source file ",
+            ],
+        ),
+        (
+            Kind.LINK_ERROR,
+            [
+                r"undefined reference to |multiple definition of |\bld: cannot find |collect2: error: ",
+                r"^nvlink (?:error|fatal)|ld\.lld: error: |relocation truncated to fit|recompile with -fPIC",
+            ],
+        ),
+        (
+            Kind.COMPILE_ERROR,
+            [
+                r"^(?:\S[^:(]*)(?::\d+(?::\d+)?|\(\d+\)): (?:fatal |internal compiler )?(?:error|Error)\b",
+                r"^(?:cc1(?:plus)?|g\+\+|gcc|c\+\+|clang(?:\+\+)?|\S+-g(?:cc|\+\+)): (?:fatal |internal compiler )?error: ",
+                r"^(?:nvcc|ptxas|cudafe\+\+|cicc|fatbinary) +(?:error|fatal)\b|^error\[E\d+\]: ",
+            ],
+        ),
+    )
+)
+# Often only the consequence of a line above, or of one that was met on the way and got over.
+_WEAK: tuple[tuple[Kind, re.Pattern[str]], ...] = (
+    (Kind.PYTHON_EXCEPTION, re.compile(r"^Traceback \(most recent call last\):$")),
+    (Kind.UNKNOWN, re.compile(r"^CMake Error\b|^(?:\S+: )*(?i:error|fatal)\b ?:|: command not found$|: not found$|^FAILED: ")),
+)
+_FAILED = re.compile(r"^FAILED: (?:\[code=\d+\] )?(\S*)")
+_LOCATED = re.compile(r"^(?:In file included from )?([^\s:(<][^\s:(]*)(?::\d+|\(\d+\))")
+_COMPILED = re.compile(r"\s-c\s+(\S+\.\w+)|\s(\S+\.(?:cu|cpp|cc|cxx|c|S|rs))(?=\s|$)")
+_FRAME = re.compile(r'^  File "([^"]+)", line \d+')
+_HOST = re.compile(r"resolve (?:host|proxy): ([\w.-]+)|resolving '([\w.-]+)|host='([\w.-]+)|https?://([\w.-]+)|lookup ([\w.-]+)")
+_END_OF_OUTPUT = re.compile(r"^\[\d+/\d+\] |^\[spark\] |^ninja: build stopped|^FAILED: |^During handling |^Traceback ")
+_TICK = re.compile(r"\[spark\] step \S+ (?:begin|sample) ")
+_EXIT_STATUS = re.compile(r"exit (?:code|status):? (\d+)$")
+_EXCERPT_LINES = 8
+_EXCERPT_COLUMNS = 160
+
+
+def first_error(lines: Iterable[str]) -> Diagnosis:
+    """What the log of a failed build says about the failure. lines: the whole log.
+
+    Only the instruction that failed is looked at, so errors that a step got over do not count. Within it the first line
+    that names a cause wins over the consequences that follow (`ninja: build stopped`, a driver's traceback).
+    """
+    reader = LogReader()
+    printed: dict[str, list[_Line]] = {}  # instruction -> what its programs said
+    engine: list[_Line] = []  # errors in the engine's own words
+    failed = ""  # the instruction that the engine calls failed
+    last = 0
+    for last, line in enumerate(lines, 1):
+        reader.feed(line)
+        if reader.printed:
+            printed.setdefault(reader.vertex, []).append(_Line(last, reader.text))
+        elif reader.text.startswith(("ERROR: ", "Error: ")):
+            engine.append(_Line(last, reader.text))
+            failed = failed or reader.vertex
+    failed = failed or _unfinished(printed, reader)
+    vertex = reader.instruction(failed)
+    step = next((step for step in reader.steps if vertex and step.name == vertex.step), None)
+    output = [line for line in printed.get(failed, []) if not _TICK.match(line.text)]
+    if output and vertex and vertex.text.startswith("RUN"):
+        kind, found = _steps_own(output, engine, step)
+    else:
+        output = engine or [_Line(last, "")]
+        kind, found = _engines_own(engine)
+    return Diagnosis(
+        kind=kind,
+        stage=vertex.stage if vertex else "",
+        step=vertex.step if vertex else "",
+        number=vertex.number if vertex else 0,
+        count=vertex.count if vertex else 0,
+        line_number=output[found].number,
+        excerpt=_excerpt(output, found, kind),
+        file=_file(output, found, kind),
+        host=_host(output[found:]) if kind is Kind.NETWORK else "",
+    )
+
+
+def _unfinished(printed: Iterable[str], reader: LogReader) -> str:
+    """The instruction whose step failed or never ended: all there is when the engine itself was killed."""
+    unfinished = {step.name for step in reader.steps if step.status != 0 and not step.cached}
+    ours = (name for name in printed if (vertex := reader.instruction(name)) and vertex.step in unfinished)
+    return next(ours, "")
+
+
+def _engines_own(engine: Sequence[_Line]) -> tuple[Kind, int]:
+    for i, line in enumerate(engine):
+        for kind, pattern in _STRONG:
+            if kind in (Kind.NETWORK, Kind.DISK_FULL, Kind.OUT_OF_MEMORY) and pattern.search(line.text):
+                return kind, i
+    return (Kind.ENGINE, 0) if engine else (Kind.UNKNOWN, 0)
+
+
+def _steps_own(output: Sequence[_Line], engine: Sequence[_Line], step: Step | None) -> tuple[Kind, int]:
+    """Kind and index in output of the step's first real error."""
+    ninja = next((i for i, line in enumerate(output) if _FAILED.match(line.text)), 0)
+    strong = _first(output, _STRONG, ninja) or _first(output, _STRONG, 0)
+    ended = next((_EXIT_STATUS.search(line.text) for line in engine), None)
+    status = int(ended[1]) if ended else step.status if step else None
+    starved = bool(step and step.oom_kills) or status == 137 or any("cannot allocate memory" in line.text for line in engine)
+    # A killed process makes others fail, but it cannot make a compiler find an error at a place in a source.
+    if strong and not (starved and strong[0] in (Kind.COMPILE_ERROR, Kind.LINK_ERROR) and not _LOCATED.match(output[strong[1]].text)):
+        return strong
+    weak = _first(output, _WEAK, 0)
+    if starved:
+        return Kind.OUT_OF_MEMORY, ninja or (weak[1] if weak else max(0, len(output) - 1))
+    if weak and weak[0] is Kind.PYTHON_EXCEPTION:
+        return weak[0], _exception_line(output, weak[1])
+    if weak:
+        return weak
+    spoken = [i for i, line in enumerate(output) if not line.text.startswith("[spark] ")]
+    return Kind.UNKNOWN, spoken[-1] if spoken else 0
+
+
+def _first(
+    output: Sequence[_Line], patterns: Iterable[tuple[Kind, re.Pattern[str]]], start: int
+) -> tuple[Kind, int] | None:
+    for i in range(start, len(output)):
+        for kind, pattern in patterns:
+            if pattern.search(output[i].text):
+                return kind, i
+    return None
+
+
+def _exception_line(output: Sequence[_Line], traceback: int) -> int:
+    """The line after the frames: the exception itself."""
+    for i in range(traceback + 1, len(output)):
+        if not output[i].text.startswith(" "):
+            return i
+    return traceback
+
+
+def _excerpt(output: Sequence[_Line], found: int, kind: Kind) -> tuple[str, ...]:
+    start, stop = found, found + 1
+    if kind is Kind.PYTHON_EXCEPTION or (kind is Kind.UNKNOWN and found == len(output) - 1):
+        start = max(0, found - _EXCERPT_LINES + 1)
+    while kind is not Kind.PYTHON_EXCEPTION and stop < min(len(output), found + _EXCERPT_LINES):
+        if _END_OF_OUTPUT.match(output[stop].text):
+            break
+        stop += 1
+    texts = [line.text for line in output[start:stop]]
+    return tuple(text if len(text) <= _EXCERPT_COLUMNS else text[: _EXCERPT_COLUMNS - 1] + "…" for text in texts)
+
+
+def _file(output: Sequence[_Line], found: int, kind: Kind) -> str:
+    """The source at fault: where the error says it is, else what ninja was compiling."""
+    if kind is Kind.PYTHON_EXCEPTION:
+        frames = [match[1] for line in output[:found] if (match := _FRAME.match(line.text))]
+        own = [frame for frame in frames if not frame.startswith("<") and "/lib/python" not in frame]
+        return (own or frames or [""])[-1]
+    located = _LOCATED.match(output[found].text)
+    if located and kind in (Kind.MISSING_HEADER, Kind.COMPILE_ERROR) and not located[1].startswith("/tmp/"):
+        return located[1]
+    for i in range(found - 1, max(-1, found - _EXCERPT_LINES), -1):
+        if compiled := _COMPILED.search(output[i].text):  # the command, as ninja and make print it
+            return compiled[1] or compiled[2]
+        if failed := _FAILED.match(output[i].text):
+            return failed[1]
+    return ""
+
+
+def _host(output: Sequence[_Line]) -> str:
+    for line in output[:_EXCERPT_LINES]:
+        if match := _HOST.search(line.text):
+            return next(filter(None, match.groups()))
+    return ""
+
+
+def build_error(diagnosis: Diagnosis, *, image: str, log: str, step: Step | None) -> SparkImagesError:
+    """The error for the terminal. log: where the whole log is. step: what the reader knows of diagnosis.step."""
+    what = f"build of `{image}` {diagnosis.kind.value}"
+    if diagnosis.stage:
+        what += f" in stage `{diagnosis.stage}`"
+        name = f"`{diagnosis.step}`, " if diagnosis.step else ""
+        what += f" (step {name}{diagnosis.number} of {diagnosis.count})"
+    why = [f"log: {log} line {diagnosis.line_number}"]
+    if diagnosis.file:
+        why.insert(0, f"file: {diagnosis.file}")
+    error, hint = _consequence(diagnosis, log)
+    if diagnosis.kind is Kind.OUT_OF_MEMORY and step:
+        cap = f" of {step.limit_mib * MIB / GIB:.1f}" if step.limit_mib else ""
+        compilers = f" with {step.peak_compilers} compilers" if step.peak_compilers else ""
+        killed = f"; first killed: `{diagnosis.file}`" if diagnosis.file else ""
+        why[:-1] = [f"peak {step.peak_mib * MIB / GIB:.1f}{cap} GiB{compilers}{killed}"]
+        if step.limit_mib:  # half as much again: a compiler that was killed did not show its whole peak
+            hint = f"give it more with `--memory {-(-step.limit_mib * 3 // 2048)}GiB`, or free what holds memory now"
+    return error(what, why=[*diagnosis.excerpt, *why], hint=hint)
+
+
+def _consequence(diagnosis: Diagnosis, log: str) -> tuple[type[SparkImagesError], str]:
+    match diagnosis.kind:
+        case Kind.OUT_OF_MEMORY:
+            return OutOfMemoryError, "give it more with `--memory`, or free what holds memory now"
+        case Kind.NETWORK:
+            asked = f"`{diagnosis.host}`" if diagnosis.host else "it"
+            return BuildError, f"builds have no network: pin in pins.yaml what it wanted from {asked}, and it will be mounted"
+        case Kind.DISK_FULL:
+            return DiskFullError, "free some with `nox -s prune` and `nox -s clean`, or give the engine a larger disk"
+        case Kind.NOT_ISOLATED:
+            return IsolationError, "nothing was built; the engine does not honour `--network none`: see `nox -s doctor`"
+        case Kind.CAP_NOT_PROVED:
+            return IsolationError, "nothing was built; go on without a limit by typing `--no-memory-limit`"
+        case Kind.ENGINE:
+            return EngineError, "see `nox -s doctor`"
+        case _:
+            return BuildError, f"the whole log: `less +{diagnosis.line_number} {log}`"

@@ -1,0 +1,283 @@
+"""What the work needs of this machine: what it is for, whether it is there, how to get it, and getting it as root."""
+
+from __future__ import annotations
+
+import enum
+import shlex
+import sys
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from spark_images.errors import HostProgramError
+from spark_images.host import BINFMT, HostFacts, read_host
+from spark_images.process import stream
+
+MINIMUM_FREE_GIB = (
+    20  # the pinned inputs, a build's layers and the image of llama.cpp, and as much again for a second one
+)
+INSTALL_TIMEOUT_S = 1800
+# Without recommendations podman lacks what it needs for users without root and for a machine where crun cannot run.
+PODMAN_PACKAGES = ("podman", "crun", "runc", "netavark", "uidmap", "slirp4netns", "fuse-overlayfs")
+
+
+class Standing(enum.Enum):
+    """How a machine stands with one thing."""
+
+    GOOD = "ok"
+    LACKING = "missing"  # the main job does not work without it
+    WITHOUT = "absent"  # everything works but what the finding's purpose says
+
+
+class Need(enum.Enum):
+    """What a verb may ask of the machine before it starts."""
+
+    ENGINE = enum.auto()  # podman or docker
+    EMULATION = enum.auto()  # of the other architecture that images are made for
+    TRANSFER = enum.auto()  # skopeo
+
+
+@dataclass(frozen=True, kw_only=True)
+class Finding:
+    """One thing that the work may need, and what helps where it is not good."""
+
+    name: str
+    purpose: str
+    standing: Standing
+    found: str
+    need: Need | None = None
+    packages: tuple[str, ...] = ()  # of Debian and Ubuntu
+    command: str = ""  # a shell line for root, after the packages
+    note: str = ""  # what else there is to do
+
+
+def check_host(facts: HostFacts) -> tuple[Finding, ...]:
+    """What the facts mean for the work, most important first."""
+    engine = _engine(facts)
+    findings = [engine]
+    if engine.found.startswith("podman"):
+        findings.append(_runtime(facts))
+        if not facts.root:
+            findings.append(_rootless(facts))
+    findings += [
+        _emulation(facts),
+        _program(facts, "skopeo", "push and pull", Standing.LACKING, need=Need.TRANSFER),
+        _memory_cap(facts),
+        _disk(facts),
+        _program(facts, "git", "git routes; other routes may serve the same content", Standing.WITHOUT),
+        _program(facts, "apt-get", "remaking images/debian/debs.lock", Standing.WITHOUT, packages=()),
+        _program(facts, "nvidia-smi", "GPU tests; comes with NVIDIA's driver", Standing.WITHOUT, packages=()),
+    ]
+    if facts.machine != "x86_64":  # there PyPI has the program
+        findings.append(_program(facts, "shellcheck", "`nox -s lint`", Standing.WITHOUT))
+    # Where systemd runs the package would leave a service behind, which is not for us to start.
+    packages = () if facts.systemd else ("docker-registry",)
+    findings.append(_program(facts, "docker-registry", "tests of push and pull", Standing.WITHOUT, packages=packages))
+    machine = f"{facts.machine}, {facts.memory_gib:.0f} GiB, Linux {facts.kernel}"
+    findings.append(Finding(name="machine", purpose="", standing=Standing.GOOD, found=machine))
+    return tuple(findings)
+
+
+def root_line(findings: Iterable[Finding]) -> str:
+    """The shell line with which root gets what the findings lack; "" where no command does."""
+    bad = [finding for finding in findings if finding.standing is not Standing.GOOD]
+    steps = [finding.command for finding in bad if finding.command]
+    if packages := " ".join(dict.fromkeys(package for finding in bad for package in finding.packages)):
+        # The time-out is for a machine that updates itself just then.
+        install = f"apt-get -o DPkg::Lock::Timeout=300 install -y --no-install-recommends {packages}"
+        steps = ["apt-get update", install, *steps]
+    return " && ".join(steps)
+
+
+def require(*needs: Need, env: Mapping[str, str]) -> None:
+    """Make sure of what a verb needs, in a few ms where it is there. Root has it installed where SPARK_IMAGES_INSTALL is 1.
+
+    Raises HostProgramError with the one line to run where something is missing.
+    """
+    if not _unmet(read_host(env, versions=False), needs):
+        return
+    facts = read_host(env)
+    unmet = _unmet(facts, needs)
+    if unmet and facts.root and facts.apt and env.get("SPARK_IMAGES_INSTALL") == "1":
+        _install(unmet, env)
+        facts = read_host(env)
+        unmet = _unmet(facts, needs)
+    if unmet:
+        raise _missing(unmet, facts)
+
+
+def doctor(*, install: bool, env: Mapping[str, str]) -> None:
+    """Print what was found and how to get what is missing; with `install`, get it first.
+
+    Raises HostProgramError where something is missing that the main job needs.
+    """
+    facts = read_host(env)
+    findings = check_host(facts)
+    if install and root_line(findings):
+        if not (facts.root and facts.apt):
+            raise HostProgramError("`--install` works as root on Debian and Ubuntu", hint=_remedy(findings, facts))
+        _install(findings, env)
+        facts = read_host(env)
+        findings = check_host(facts)
+    _print(findings, facts)
+    if lacking := [finding for finding in findings if finding.standing is Standing.LACKING]:
+        raise _missing(lacking, facts)
+
+
+def _engine(facts: HostFacts) -> Finding:
+    standing, packages, command, note = Standing.GOOD, (), "", ""
+    docker, podman = facts.programs.get("docker"), facts.programs.get("podman")
+    if docker:
+        found = f"docker {docker}"
+    elif podman:
+        found = f"podman {podman}"
+    elif "permission denied" in facts.docker_problem:
+        found = f"docker, which {facts.user} may not use"
+        standing, command = Standing.LACKING, f"usermod -aG docker {shlex.quote(facts.user)}"
+        note = "then log in again"
+    else:
+        found = f"docker, but: {facts.docker_problem}" if facts.docker_problem else ""
+        standing, packages = Standing.LACKING, PODMAN_PACKAGES
+    return Finding(
+        name="engine",
+        purpose="podman or docker: builds images and runs them",
+        standing=standing,
+        found=found,
+        need=Need.ENGINE,
+        packages=packages,
+        command=command,
+        note=note,
+    )
+
+
+def _runtime(facts: HostFacts) -> Finding:
+    beside = "beside" in facts.cgroup  # crun refuses a machine with both cgroup hierarchies
+    usable = [name for name in ("crun", "runc") if name in facts.programs and not (beside and name == "crun")]
+    return Finding(
+        name="OCI runtime",
+        purpose="starts podman's containers",
+        standing=Standing.GOOD if usable else Standing.LACKING,
+        found=", ".join(f"{name} {facts.programs[name]}" for name in usable),
+        need=Need.ENGINE,
+        packages=("runc",),
+    )
+
+
+def _rootless(facts: HostFacts) -> Finding:
+    tool = "newuidmap" in facts.programs
+    add_ids = f"usermod --add-subuids 100000-165535 --add-subgids 100000-165535 {shlex.quote(facts.user)}"
+    return Finding(
+        name="user namespaces",
+        purpose="podman without root",
+        standing=Standing.GOOD if tool and facts.subordinate_ids else Standing.LACKING,
+        found=" and ".join(["newuidmap"] * tool + ["subordinate ids"] * facts.subordinate_ids),
+        need=Need.ENGINE,
+        packages=() if tool else ("uidmap", "slirp4netns", "fuse-overlayfs"),
+        command="" if facts.subordinate_ids else add_ids,
+    )
+
+
+def _emulation(facts: HostFacts) -> Finding:
+    cpu, arch = ("x86_64", "amd64") if facts.machine == "aarch64" else ("aarch64", "arm64")
+    handler = f"qemu-{cpu}"
+    there = handler in facts.binfmt
+    # systemd registers the handler with the package; elsewhere, and in place of one without flag F, root does it by hand.
+    mount = f"{{ mountpoint -q {BINFMT} || mount -t binfmt_misc binfmt_misc {BINFMT}; }}"
+    forget = f"{{ [ ! -e {BINFMT}/{handler} ] || echo -1 >{BINFMT}/{handler}; }}"
+    register = f"{forget} && cat /usr/lib/binfmt.d/{handler}.conf >{BINFMT}/register"
+    return Finding(
+        name=f"{arch} emulation",
+        purpose=f"runs {arch} images in tests",
+        standing=Standing.GOOD if there else Standing.WITHOUT if facts.machine == "aarch64" else Standing.LACKING,
+        found=handler if there else "",
+        need=Need.EMULATION,
+        packages=("qemu-user-static",),
+        command=f"{mount} && {{ grep -qs '^flags:.*F' {BINFMT}/{handler} || {{ {register}; }}; }}",
+    )
+
+
+def _memory_cap(facts: HostFacts) -> Finding:
+    return Finding(
+        name="memory cap",
+        purpose="keeps a build from taking the machine down",
+        standing=Standing.GOOD if facts.memory_controller else Standing.LACKING,
+        found=f"cgroup {facts.cgroup}",
+        note="boot with `cgroup_enable=memory` on the kernel's command line",
+    )
+
+
+def _disk(facts: HostFacts) -> Finding:
+    return Finding(
+        name="disk",
+        purpose=f"the cache, {facts.cache}",
+        standing=Standing.GOOD if facts.free_gib >= MINIMUM_FREE_GIB else Standing.LACKING,
+        found=f"{facts.free_gib:.0f} GiB free",
+        note=f"make room for {MINIMUM_FREE_GIB} GiB, or name a folder on another disk in SPARK_IMAGES_CACHE",
+    )
+
+
+def _program(
+    facts: HostFacts,
+    name: str,
+    purpose: str,
+    otherwise: Standing,
+    *,
+    need: Need | None = None,
+    packages: tuple[str, ...] | None = None,
+) -> Finding:
+    """A program whose package has its name, unless told otherwise."""
+    return Finding(
+        name=name,
+        purpose=purpose,
+        standing=Standing.GOOD if name in facts.programs else otherwise,
+        found=facts.programs.get(name, ""),
+        need=need,
+        packages=(name,) if packages is None else packages,
+    )
+
+
+def _unmet(facts: HostFacts, needs: Iterable[Need]) -> tuple[Finding, ...]:
+    wanted = set(needs)
+    bad = (finding for finding in check_host(facts) if finding.standing is not Standing.GOOD)
+    return tuple(finding for finding in bad if finding.need in wanted)
+
+
+def _missing(lacking: Iterable[Finding], facts: HostFacts) -> HostProgramError:
+    names = ", ".join(finding.name for finding in lacking)
+    why = [f"{one.name}: {one.purpose}" + (f"; found {one.found}" if one.found else "") for one in lacking]
+    return HostProgramError(f"this machine lacks: {names}", why=why, hint=_remedy(lacking, facts))
+
+
+def _remedy(findings: Iterable[Finding], facts: HostFacts) -> str:
+    bad = [finding for finding in findings if finding.standing is not Standing.GOOD]
+    line = root_line(bad)
+    if line and not facts.apt:
+        line = f"as on Debian, with this system's packages: {line}"
+    elif line and not facts.root:
+        line = f"sudo sh -c {shlex.quote(line)}"
+    return "; ".join(text for text in (line, *(finding.note for finding in bad)) if text)
+
+
+def _install(findings: Iterable[Finding], env: Mapping[str, str]) -> None:
+    line = root_line(findings)
+    names = ", ".join(finding.name for finding in findings if root_line([finding]))
+    print(f"installing what this machine lacks: {names}\n+ {line}", file=sys.stderr)
+    said: list[str] = []
+    quiet = {**env, "DEBIAN_FRONTEND": "noninteractive"}
+    if stream(["sh", "-c", line], said.append, env=quiet, timeout_s=INSTALL_TIMEOUT_S) != 0:
+        raise HostProgramError("what this machine lacks could not be installed", why=said[-8:], hint=f"as root: {line}")
+
+
+def _print(findings: Iterable[Finding], facts: HostFacts) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    colours = {Standing.GOOD: "green", Standing.LACKING: "red", Standing.WITHOUT: "yellow"}
+    table = Table("", "what", "found", "for", box=None, pad_edge=False)
+    for finding in findings:
+        mark = f"[{colours[finding.standing]}]{finding.standing.value}[/]"
+        table.add_row(mark, finding.name, finding.found, finding.purpose)
+    console = Console(highlight=False)
+    console.print(table)
+    for finding in findings:
+        if remedy := _remedy([finding], facts):
+            console.print(f"\n{finding.name}:\n  {remedy}", markup=False, soft_wrap=True)

@@ -1,0 +1,84 @@
+"""Containers for tests, through the docker SDK on either engine; imported only where containers are run."""
+
+from __future__ import annotations
+
+import contextlib
+import platform
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import docker
+import docker.errors
+import docker.types
+
+from spark_images.engine.base import LABEL, OWNER
+
+if TYPE_CHECKING:
+    from docker.models.containers import Container
+
+_ARCHES = {"x86_64": "amd64", "aarch64": "arm64"}
+
+
+class EngineClient(docker.DockerClient):
+    """The SDK on an engine's socket, with the labels by which the engine's clean() finds what was started through it."""
+
+    def __init__(self, address: Path, labels: Mapping[str, str]) -> None:
+        super().__init__(base_url=f"unix://{address}", version="auto", timeout=120)
+        self.labels = dict(labels)
+
+
+@contextlib.contextmanager
+def running(
+    client: docker.DockerClient,
+    image: str,
+    *,
+    command: Sequence[str] | None = None,
+    entrypoint: Sequence[str] | None = None,
+    network: str = "host",
+    mounts: Mapping[Path, str] | None = None,
+    env: Mapping[str, str] | None = None,
+    user: str | None = None,
+    ulimits: Mapping[str, int] | None = None,
+    labels: Mapping[str, str] | None = None,
+) -> Iterator[Container]:
+    """A started container of an image that the engine holds; removed at the end whatever happens, with its volumes.
+
+    command, entrypoint: the image's own where None. network: "host" or "none". mounts: host path -> path inside, read-only.
+    ulimits: name -> value, soft and hard. A foreign architecture runs where binfmt_misc has qemu for it.
+    The container may have ended by itself: `container.reload()`, then `container.status`, `.logs()`, `.wait()`.
+    """
+    architecture = str(client.images.get(image).attrs["Architecture"])
+    options: dict[str, Any] = {"entrypoint": list(entrypoint)} if entrypoint is not None else {}
+    if architecture != _ARCHES.get(platform.machine()):
+        options["platform"] = f"linux/{architecture}"  # said outright, an engine does not warn about it or look for another
+    container = client.containers.create(
+        image,
+        None if command is None else list(command),
+        network_mode=network,
+        mounts=[
+            docker.types.Mount(target=inside, source=str(path.absolute()), type="bind", read_only=True)
+            for path, inside in (mounts or {}).items()
+        ],
+        environment=dict(env or {}),
+        user=user,
+        ulimits=[docker.types.Ulimit(name=name, soft=value, hard=value) for name, value in (ulimits or {}).items()],
+        labels={LABEL: "container", **getattr(client, "labels", {}), **(labels or {})},
+        **options,
+    )
+    try:
+        container.start()
+        yield container
+    finally:
+        with contextlib.suppress(docker.errors.NotFound):
+            container.remove(force=True, v=True)
+
+
+def remove_containers(client: docker.DockerClient, owner: str) -> tuple[str, ...]:
+    """Remove the containers that running() started for this owner; a line for each."""
+    removed = []
+    for container in client.containers.list(all=True, filters={"label": f"{OWNER}={owner}"}):
+        with contextlib.suppress(docker.errors.NotFound):  # its own process has just removed it
+            container.remove(force=True, v=True)
+            removed.append(f"container {container.name}")
+    return tuple(removed)

@@ -1,0 +1,72 @@
+"""How files are written: whole or not at all, whenever the process or the power goes away."""
+
+from __future__ import annotations
+
+import errno
+import os
+import secrets
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from spark_images.errors import DiskFullError
+from spark_images.units import format_size
+
+
+@contextmanager
+def room_on(path: Path) -> Iterator[None]:
+    """Turns "no space left" and "quota exceeded" of what is written inside into a DiskFullError that names the place."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+            raise
+        there = next(folder for folder in (path, *path.parents) if folder.exists())
+        usage = shutil.disk_usage(there)
+        raise DiskFullError(
+            f"no room left to write `{path}`",
+            why=(f"its file system has {format_size(usage.free)} free of {format_size(usage.total)}",),
+            hint="remove what no pin names any more with `nox -s prune`, or choose another disk with `SPARK_IMAGES_CACHE`",
+        ) from error
+
+
+def sync_folder(folder: Path) -> None:
+    """Make the folder's entries last: a rename in it is on disk afterwards."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+@contextmanager
+def _temporary_beside(path: Path, text: str, mode: int) -> Iterator[Path]:
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.{secrets.token_hex(4)}")
+    try:
+        # os.open rather than tempfile: the user's umask decides who may read what is in the cache
+        with open(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as stream:
+            stream.write(text.encode())
+            stream.flush()
+            os.fsync(stream.fileno())
+        yield temporary
+    finally:
+        with suppress(FileNotFoundError):
+            temporary.unlink()
+
+
+def write_text(path: Path, text: str, *, mode: int = 0o666) -> None:
+    """Put the text at `path`, replacing what is there; readers see the old file or the new one, never half of it.
+
+    The folder must exist. mode: before the umask. Raises DiskFullError.
+    """
+    with room_on(path), _temporary_beside(path, text, mode) as temporary:
+        temporary.replace(path)
+        sync_folder(path.parent)
+
+
+def create_text(path: Path, text: str, *, mode: int = 0o666) -> None:
+    """As write_text, but raises FileExistsError where something is there already, and leaves that as it is."""
+    with room_on(path), _temporary_beside(path, text, mode) as temporary:
+        path.hardlink_to(temporary)
+        sync_folder(path.parent)

@@ -1,0 +1,208 @@
+"""What must hold in an image's files, whatever it is for. Pure: files in, findings out; no finding means that it holds."""
+
+from __future__ import annotations
+
+import posixpath
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from spark_images.cuobjdump import GpuCode
+from spark_images.elf import ElfFacts
+
+Kind = Literal["file", "directory", "symlink", "other"]
+
+MACHINES = {"arm64": "aarch64", "amd64": "x86_64"}  # OCI architecture -> ELF machine
+HOST_LIBRARIES = frozenset({"libcuda.so.1"})  # mounted from the host's driver by NVIDIA's container runtime
+SHARED_TEMPORARY = frozenset({"/tmp", "/var/tmp"})  # world-writable with the sticky bit in every Debian
+MAX_LINKS = 40  # as many as Linux follows
+
+BUILD_TOOLS = re.compile(
+    r"""(?x) (?: [\w.]+-linux-gnu(?:\w*)- )?
+    (?: [cg]?cc | [cg]\+\+ | cpp | cc1(?:plus)? | collect2 | lto1 | lto-wrapper | clang(?:\+\+)? | as | ld | ld\.(?:bfd|gold|lld)
+      | ar | nm | ranlib | strip | objcopy | objdump | readelf | make | gmake | ninja | cmake | ctest | ccache | memgate
+      | nvcc | cicc | ptxas | cudafe\+\+ | fatbinary | nvlink | cuobjdump | nvdisasm
+      | apt(?:-\w+)? | dpkg(?:-[\w-]+)? | pip3? | git | patch | pkg-config | python3? | perl )
+    (?: -? \d[\d.]* )?"""
+)
+DEVELOPMENT_SUFFIXES = (".a", ".o", ".la", ".h", ".hpp", ".cuh", ".cmake", ".pc", ".pyc", ".cu")
+LEFTOVER_NAMES = frozenset({"__pycache__", ".git", ".cache", ".ccache", "ccache", "CMakeCache.txt"})
+MUST_BE_EMPTY = ("/tmp", "/var/tmp", "/root", "/home", "/var/log", "/var/cache", "/var/lib/apt", "/run", "/spark", "/build", "/out")
+CUDA_LIBRARY = re.compile(r"lib(?:cuda(?:rt|devrt)|cublas(?:Lt)?|cufft|curand|cusparse|cusolver|cupti|nvrtc|nvJitLink)\.so\.(\d+)")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ImageFile:
+    """One path of an image after all its layers."""
+
+    path: str  # absolute: "/usr/bin/dash"
+    kind: Kind
+    mode: int  # permission bits with setuid, setgid and sticky
+    uid: int = 0
+    size: int = 0  # bytes
+    link: str = ""  # where a symbolic link points
+    elf: ElfFacts | None = None  # of a regular file that is ELF
+    broken: str = ""  # why a file that begins like ELF could not be read
+
+
+Tree = Mapping[str, ImageFile]
+Findings = tuple[str, ...]
+
+
+def tree_of(files: Iterable[ImageFile]) -> Tree:
+    """The files by path, in the order of their paths."""
+    return {file.path: file for file in sorted(files, key=lambda file: file.path)}
+
+
+def real_path(tree: Tree, path: str) -> str | None:
+    """The path behind all symbolic links, seen from inside the image; None where it leads to nothing."""
+    parts = [part for part in reversed(path.split("/")) if part not in ("", ".")]
+    here, followed = "/", 0
+    while parts:
+        part = parts.pop()
+        if part == "..":
+            here = posixpath.dirname(here)
+            continue
+        step = posixpath.join(here, part)
+        file = tree.get(step)
+        if file is None:
+            return None
+        if file.kind == "symlink":
+            followed += 1
+            if followed > MAX_LINKS:
+                return None
+            if file.link.startswith("/"):
+                here = "/"
+            parts += [piece for piece in reversed(file.link.split("/")) if piece not in ("", ".")]
+        else:
+            here = step
+    return here
+
+
+def check_elf_machine(tree: Tree, architecture: str) -> Findings:
+    """Every ELF file is for the architecture ("arm64"), and there are some."""
+    machine = MACHINES[architecture]
+    findings = [f"{file.path}: {file.broken}" for file in tree.values() if file.broken]
+    programs = [(file.path, file.elf.machine) for file in tree.values() if file.elf]
+    findings += [f"{path}: {found}, not {machine}" for path, found in programs if found != machine]
+    return tuple(findings) if programs else (*findings, "no ELF file at all")
+
+
+def check_needed(tree: Tree, *, from_host: frozenset[str] = HOST_LIBRARIES) -> Findings:
+    """Every needed library is found where glibc's loader looks (ld.so(8)), or comes from the host.
+
+    Each file is taken by itself. /etc/ld.so.conf.d does not count: the loader never reads it, only the cache that ldconfig
+    makes of it, and a root assembled without running anything has no cache.
+    """
+    return tuple(
+        f"{file.path}: {name} is in none of {', '.join(_library_folders(file, file.elf))}"
+        for file in tree.values()
+        if file.elf
+        for name in file.elf.needed
+        if name not in from_host and find_library(tree, file, name) is None
+    )
+
+
+def find_library(tree: Tree, file: ImageFile, name: str) -> str | None:
+    """The real path of the library that the loader takes for `name` when it loads `file`; None if there is none."""
+    assert file.elf is not None
+    for folder in _library_folders(file, file.elf):
+        path = real_path(tree, posixpath.join(folder, name))
+        found = tree[path].elf if path else None
+        if found is not None and found.machine == file.elf.machine:  # the loader passes over other machines' libraries
+            return path
+    return None
+
+
+def _library_folders(file: ImageFile, elf: ElfFacts) -> Iterator[str]:
+    origin = posixpath.dirname(file.path)
+    for folder in elf.runpath or elf.rpath:
+        yield posixpath.normpath(folder.replace("${ORIGIN}", origin).replace("$ORIGIN", origin))
+    triplet = f"{elf.machine}-linux-gnu"  # Debian compiles these four into its loader
+    yield from (f"/lib/{triplet}", f"/usr/lib/{triplet}", "/lib", "/usr/lib")
+
+
+def check_gpu_code(code: GpuCode, cuda_architecture: str) -> Findings:
+    """Cubins for exactly CMake's architectures ("121a-real"), and PTX only where CMake adds it (without `-real`)."""
+    wanted = [entry.partition("-") for entry in cuda_architecture.split(";")]
+    cubins = {f"sm_{number}" for number, _, kind in wanted if kind != "virtual"}
+    ptx = {f"sm_{number}" for number, _, kind in wanted if kind != "real"}
+    findings = [f"no cubin for {name}" for name in sorted(cubins - code.cubins.keys())]
+    findings += [f"{code.cubins[name]} cubins for {name}" for name in sorted(code.cubins.keys() - cubins)]
+    findings += [f"no PTX for {name}" for name in sorted(ptx - code.ptx.keys())]
+    findings += [f"{code.ptx[name]} PTX texts for {name}" for name in sorted(code.ptx.keys() - ptx)]
+    return tuple(findings)
+
+
+def check_cuda_major(tree: Tree, major: int) -> Findings:
+    """All CUDA libraries that are there or needed are of this major version, and there are some."""
+    users: dict[int, list[str]] = defaultdict(list)
+    for file in tree.values():
+        for name in (posixpath.basename(file.path), *(file.elf.needed if file.elf else ())):
+            if match := CUDA_LIBRARY.match(name):
+                users[int(match[1])].append(f"{file.path}: {name} is of CUDA {match[1]}, not {major}")
+    if major not in users:
+        return (f"no library of CUDA {major}",)
+    return tuple(finding for found in sorted(users) if found != major for finding in users[found])
+
+
+def check_build_tools(tree: Tree) -> Findings:
+    """No program that only a build needs, and nothing that only compilers read."""
+    findings = []
+    for file in tree.values():
+        name = posixpath.basename(file.path)
+        if file.kind in ("file", "symlink"):
+            if BUILD_TOOLS.fullmatch(name) and (file.mode & 0o111 or file.kind == "symlink"):
+                findings.append(f"{file.path}: build tool")
+            elif name.endswith(DEVELOPMENT_SUFFIXES):
+                findings.append(f"{file.path}: development file")
+    return tuple(findings)
+
+
+def check_leftovers(tree: Tree) -> Findings:
+    """No caches, logs, temporary files or mount points that a build left behind. Empty folders of the system may stay."""
+    findings = []
+    for file in tree.values():
+        inside = next((folder for folder in MUST_BE_EMPTY if file.path.startswith(f"{folder}/")), None)
+        if posixpath.basename(file.path) in LEFTOVER_NAMES or file.path in ("/spark", "/build", "/out"):
+            findings.append(f"{file.path}: left behind by the build")
+        elif inside and file.kind != "directory":
+            findings.append(f"{file.path}: nothing should be in {inside}")
+    return tuple(findings)
+
+
+def check_setuid(tree: Tree) -> Findings:
+    """No file that runs as its owner or group. (setgid on a folder only passes the group on.)"""
+    return tuple(
+        f"{file.path}: mode {file.mode:04o}" for file in tree.values() if file.kind == "file" and file.mode & 0o6000
+    )
+
+
+def check_world_writable(tree: Tree) -> Findings:
+    """Nothing that everybody may write to, but the shared temporary folders, which are sticky."""
+    findings = []
+    for file in tree.values():
+        shared = file.path in SHARED_TEMPORARY and file.kind == "directory" and file.mode & 0o1000
+        if file.kind != "symlink" and file.mode & 0o002 and not shared:
+            findings.append(f"{file.path}: mode {file.mode:04o}")
+    return tuple(findings)
+
+
+def check_licences(tree: Tree, folders: Iterable[str]) -> Findings:
+    """Each folder holds a licence text, and each Debian package its copyright file."""
+    findings = [
+        f"{folder}: no licence text"
+        for folder in folders
+        if not any(file.path.startswith(f"{folder}/") and file.kind == "file" and file.size for file in tree.values())
+    ]
+    status = "/var/lib/dpkg/status.d/"
+    packages = [path.removeprefix(status) for path in tree if path.startswith(status) and not path.endswith(".md5sums")]
+    if not packages:
+        findings.append(f"{status}: no package is listed")
+    for package in packages:
+        path = real_path(tree, f"/usr/share/doc/{package}/copyright")
+        if path is None or not tree[path].size:
+            findings.append(f"/usr/share/doc/{package}/copyright: missing or empty")
+    return tuple(findings)

@@ -1,0 +1,291 @@
+"""Tests of a built image: a pytest plugin that gives them the image, and the runner that the verb `test` calls.
+
+pytest runs in a process of its own, so that its plugins and settings are the tests' alone. Its command is printed and can
+be run again by hand, with `-k` or `--pdb`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import shutil
+import socket
+import subprocess
+import sys
+import xml.etree.ElementTree as ElementTree
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from spark_images.elf import BrokenElfError, is_elf, read_elf
+from spark_images.errors import CheckError
+from spark_images.imagechecks import ImageFile, Kind, Tree, tree_of
+
+if TYPE_CHECKING:
+    import docker
+    from docker.models.containers import Container
+    from testinfra.host import Host
+
+    from spark_images.engine.base import Engine
+    from spark_images.images import Image
+    from spark_images.oci import FileEntry
+    from spark_images.project import Project
+    from spark_images.targets import Target
+
+TEST_TIMEOUT_S = 300  # of one test with its fixtures; reading a 1 GB image takes some 10 s, all the others less
+COMMAND_TIMEOUT_S = 30  # of one command inside a container; 0.1 s each under emulation on a quiet machine
+
+
+@dataclass(frozen=True, kw_only=True)
+class Failure:
+    """One test that did not pass: its name, and the last line of why."""
+
+    test: str
+    reason: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class TestResults:
+    """What came out. passed counts tests; whatever else happened to a test is a failure here, skips included."""
+
+    __test__ = False  # pytest takes every class of this name for tests
+
+    passed: int
+    failures: tuple[Failure, ...]
+    seconds: float
+    junit: Path
+
+    @property
+    def good(self) -> bool:
+        """Some tests ran and all of them passed."""
+        return self.passed > 0 and not self.failures
+
+
+@dataclass(frozen=True, kw_only=True)
+class Subject:
+    """The image under test, as it is handed to pytest in a file."""
+
+    project: str  # folder
+    image: str
+    target: str
+    base: str
+    layout: str  # folder of the canonical OCI layout
+    reference: str  # its name in the engine
+    engine: str
+    cuobjdump: str  # the program
+
+
+def run_image_tests(
+    project: Project,
+    image: Image,
+    target: Target,
+    base: str,
+    *,
+    layout: Path,
+    reference: str,
+    engine: Engine,
+    cuobjdump: Path,
+    results: Path,
+    pytest_args: Sequence[str] = (),
+) -> TestResults:
+    """Run images/<name>/tests against an image that the engine holds as `reference`; junit.xml, results.json go to `results`.
+
+    cuobjdump: as unpack_cuobjdump() returns it. The environment must already be the one in which the engine's CLI works.
+    Raises CheckError where pytest itself failed: bad arguments, no tests.
+    """
+    results.mkdir(parents=True, exist_ok=True)
+    subject = Subject(
+        project=str(project.root),
+        image=image.name,
+        target=target.name,
+        base=base,
+        layout=str(layout),
+        reference=reference,
+        engine=engine.name,
+        cuobjdump=str(cuobjdump),
+    )
+    described = results / "subject.json"
+    described.write_text(json.dumps(asdict(subject), indent=2))
+    junit = results / "junit.xml"
+    junit.unlink(missing_ok=True)
+    command = [sys.executable, "-m", "pytest", "-p", "spark_images.imagetest", f"--subject={described}"]
+    command += [f"--junit-xml={junit}", f"--timeout={TEST_TIMEOUT_S}", "--override-ini=junit_family=xunit2"]
+    command += ["--import-mode=importlib", "-p", "no:cacheprovider", str(project.root / "images" / image.name / "tests"), *pytest_args]
+    print("+", shlex.join(command), file=sys.stderr)
+    source = str(Path(__file__).parents[1])
+    path = os.pathsep.join(filter(None, [source, os.environ.get("PYTHONPATH", "")]))
+    done = subprocess.run(command, cwd=project.root, env={**os.environ, "PYTHONPATH": path}, check=False)
+    if done.returncode not in (0, 1) or not junit.exists():
+        meaning = {2: "interrupted, or a test file cannot be imported", 4: "bad arguments", 5: "no test was selected"}
+        raise CheckError(
+            f"the tests of `{image.name}` did not run",
+            why=[f"pytest: status {done.returncode} ({meaning.get(done.returncode, 'internal error')})", shlex.join(command)],
+        )
+    outcome = read_junit(junit)
+    (results / "results.json").write_text(json.dumps({**asdict(outcome), "junit": junit.name}, indent=2))
+    return outcome
+
+
+def read_junit(junit: Path) -> TestResults:
+    """The results that pytest wrote as JUnit XML."""
+    passed, failures, seconds = 0, [], 0.0
+    for case in ElementTree.parse(junit).iter("testcase"):
+        seconds += float(case.get("time", "0"))
+        bad = next((child for child in case if child.tag in ("failure", "error", "skipped")), None)
+        if bad is None:
+            passed += 1
+        else:
+            reason = (bad.get("message") or bad.text or bad.tag).strip().splitlines()
+            failures.append(Failure(test=str(case.get("name")), reason=reason[0] if reason else bad.tag))
+    return TestResults(passed=passed, failures=tuple(failures), seconds=round(seconds, 1), junit=junit)
+
+
+# --- the plugin -------------------------------------------------------------------------------------------------------
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    group = parser.getgroup("spark-images")
+    group.addoption("--subject", type=Path, required=False, help="subject.json: which image, in which engine")
+
+
+class ImageUnderTest:
+    """What tests ask of the image: its sources, its files, its configuration."""
+
+    def __init__(self, subject: Subject) -> None:
+        from spark_images.project import Project
+
+        self.subject = subject
+        self.project = Project(Path(subject.project))
+        self.image = self.project.image(subject.image)
+        self.target, self.base = self.project.variant(self.image, subject.target, subject.base)
+        self.reference = subject.reference
+        self.cuobjdump = Path(subject.cuobjdump)
+
+    @cached_property
+    def files(self) -> Tree:
+        """Every path of the canonical layout after all layers, ELF files read."""
+        from spark_images.oci import read_layout, walk_files
+
+        return tree_of(image_file(entry) for entry in walk_files(read_layout(Path(self.subject.layout))))
+
+    def copy_file(self, path: str, dest: Path) -> Path:
+        """One regular file of the layout, copied out to `dest`."""
+        from spark_images.oci import read_layout, walk_files
+
+        for entry in walk_files(read_layout(Path(self.subject.layout))):
+            if absolute(entry.path) == path:
+                with entry.open() as stream, dest.open("wb") as out:
+                    shutil.copyfileobj(stream, out)
+                return dest
+        raise CheckError(f"the image has no file `{path}`")
+
+
+def absolute(path: str) -> str:
+    """A path of a layer as the container sees it."""
+    return "/" + path.strip("/")
+
+
+def image_file(entry: FileEntry) -> ImageFile:
+    """What the checks need to know of one path of a layout; the beginning of every regular file is read."""
+    kinds: Mapping[str, Kind] = {"file": "file", "directory": "directory", "symlink": "symlink"}
+    kind = kinds.get(entry.type, "other")
+    elf, broken = None, ""
+    if kind == "file" and entry.size >= 4:
+        with entry.open() as stream:
+            if is_elf(stream.read(4)):
+                stream.seek(0)
+                try:
+                    elf = read_elf(stream)
+                except BrokenElfError as err:
+                    broken = str(err)
+    return ImageFile(
+        path=absolute(entry.path),
+        kind=kind,
+        mode=entry.mode,
+        uid=entry.uid,
+        size=entry.size,
+        link=entry.link,
+        elf=elf,
+        broken=broken,
+    )
+
+
+@pytest.fixture(scope="session")
+def under_test(pytestconfig: pytest.Config) -> ImageUnderTest:
+    """The image under test."""
+    path: Path | None = pytestconfig.getoption("--subject")
+    if path is None:
+        pytest.exit("these tests need `--subject`: run them with `nox -s test-<image>`", returncode=4)
+    return ImageUnderTest(Subject(**json.loads(path.read_text())))
+
+
+@pytest.fixture(scope="session")
+def engine(under_test: ImageUnderTest) -> Engine:
+    """The engine that holds the image."""
+    from spark_images.cache import Cache
+    from spark_images.engine import choose_engine
+
+    project = under_test.project
+    return choose_engine(
+        under_test.subject.engine,
+        cache=Cache.from_env(os.environ),
+        buildkit_image=project.buildkit_image(os.environ),
+        env=os.environ,
+    )
+
+
+@pytest.fixture(scope="session")
+def client(engine: Engine) -> docker.DockerClient:
+    """The docker SDK on the engine."""
+    return engine.client()
+
+
+@pytest.fixture(scope="session")
+def config(client: docker.DockerClient, under_test: ImageUnderTest) -> dict[str, Any]:
+    """The image's configuration as the engine reports it."""
+    found: dict[str, Any] = client.images.get(under_test.reference).attrs["Config"]
+    return found
+
+
+@pytest.fixture(scope="session")
+def idle(client: docker.DockerClient, under_test: ImageUnderTest) -> Iterator[Container]:
+    """A container of the image that does nothing, to look around in."""
+    from spark_images.engine.containers import running
+
+    with running(client, under_test.reference, entrypoint=["sleep"], command=["3600"], network="none") as container:
+        yield container
+
+
+@pytest.fixture(scope="session")
+def inside(idle: Container, engine: Engine) -> Host:
+    """testinfra in the idle container. Wrap slow commands in coreutils' `timeout`."""
+    import testinfra
+
+    host: Host = testinfra.get_host(f"{engine.name}://{idle.name}")
+    return host
+
+
+@pytest.fixture(scope="session")
+def shared_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder to mount into containers: any user may read it (pytest's own are private)."""
+    folder = tmp_path_factory.mktemp("shared")
+    folder.chmod(0o755)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def free_port() -> Callable[[], int]:
+    """Ask for a TCP port on the loopback that nothing listens on."""
+
+    def ask() -> int:
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            port: int = probe.getsockname()[1]
+            return port
+
+    return ask

@@ -1,0 +1,163 @@
+"""Pinned container images: into the store blob by blob, and out of it as OCI layouts.
+
+skopeo brings them (it knows registries, mirrors and logins). Its `dir:` form keeps every manifest as it was served, also
+Docker's media types, which its `oci:` form would convert and so change the digest.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import subprocess
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from spark_images.download import Patience
+from spark_images.errors import ContentError, HostProgramError, RouteError
+from spark_images.pins import ImagePin
+from spark_images.store import Store, digest_of
+from spark_images.watched import run_watched
+
+LOOPBACK = ("localhost", "127.", "[::1]")
+
+
+def fetch_image(
+    pin: ImagePin, *, store: Store, platform: str | None = None, patience: Patience | None = None
+) -> tuple[str, ...]:
+    """Bring an image into the store; returns the digests of all it consists of, manifests first.
+
+    platform: "linux/arm64": of an index only this platform's image; None: all of them. Raises RouteError when the
+    registry does not answer or does not have it, ContentError when it lacks the platform or serves something else.
+    """
+    patience = patience or Patience.from_env(os.environ)
+    stop = threading.Event()
+    # Not the manifest's own digest: that lock is add_file's.
+    key = f"sha256:{hashlib.sha256(f'image {pin.digest} {platform}'.encode()).hexdigest()}"
+    with store.incoming(key) as incoming, incoming.folder() as folder:
+        if (here := _complete(pin, store, platform)) is not None:
+            return here
+        host = pin.ref.partition("/")[0]
+        verify = [f"--tls-verify={'false' if host.startswith(LOOPBACK) else 'true'}"]
+        if not store.has(pin.digest):
+            raw = folder / "manifest"
+            raw.write_bytes(
+                _inspect(["skopeo", "inspect", "--raw", *verify, _reference(pin, pin.digest)], pin, patience)
+            )
+            if (found := digest_of(raw)) != pin.digest:
+                why = (f"expected {pin.digest}", f"got {found}", f"from {pin.ref}")
+                raise ContentError(f"the manifest of pin `{pin.name}` is not what the pin names", why=why)
+            store.add_file(raw, pin.digest)
+        source_verify = [flag.replace("--tls", "--src-tls") for flag in verify]
+        for digest in [d for d, media in _manifests(pin, store, pin.digest, platform) if not _is_index(media)]:
+            image = folder / "image"
+            command = ["skopeo", "copy", "--preserve-digests", "--retry-times=3", *source_verify]
+            command += [_reference(pin, digest), f"dir:{image}"]
+            ended = run_watched(command, folder=folder, stall_s=patience.timeout_s, stop=stop, env=os.environ)
+            if ended.stalled or ended.status != 0:
+                raise _no_route(pin, f"nothing arrived for {patience.timeout_s:g} s" if ended.stalled else ended.said)
+            (image / "manifest.json").rename(image / digest.removeprefix("sha256:"))
+            for blob in image.iterdir():
+                if len(blob.name) == 64:
+                    store.add_file(blob, f"sha256:{blob.name}")
+        complete = _complete(pin, store, platform)
+        assert complete is not None
+        return complete
+
+
+def image_layout(pin: ImagePin, store: Store, dest: Path, *, platform: str | None = None) -> str:
+    """Make `dest` an OCI layout of hard links into the store; returns the digest that its index.json names.
+
+    With a platform that is this platform's manifest, else the pin's own digest. The image must have been fetched.
+    """
+    manifests = list(_manifests(pin, store, pin.digest, platform))
+    digest, media = manifests[-1] if platform is not None else manifests[0]
+    blobs = dest / "blobs" / "sha256"
+    blobs.mkdir(parents=True)
+    for blob in _blobs(pin, store, digest, None if platform is None else platform):
+        store.link(blob, blobs / blob.removeprefix("sha256:"))
+    descriptor = {"mediaType": media, "digest": digest, "size": store.path(digest).stat().st_size}
+    index = {"schemaVersion": 2, "manifests": [descriptor]}
+    (dest / "index.json").write_text(json.dumps(index), encoding="utf-8")
+    (dest / "oci-layout").write_text('{"imageLayoutVersion":"1.0.0"}', encoding="utf-8")
+    return digest
+
+
+def _reference(pin: ImagePin, digest: str) -> str:
+    name, colon, tag = pin.ref.rpartition(":")
+    repository = name if colon and "/" not in tag else pin.ref  # a colon before a slash is a port's
+    return f"docker://{repository.partition('@')[0]}@{digest}"
+
+
+def _inspect(command: list[str], pin: ImagePin, patience: Patience) -> bytes:
+    try:
+        return subprocess.run(command, capture_output=True, check=True, timeout=patience.timeout_s).stdout
+    except FileNotFoundError as err:
+        raise HostProgramError("`skopeo` is not installed", hint="run `nox -s doctor` to see how to get it") from err
+    except subprocess.TimeoutExpired as err:
+        raise _no_route(pin, f"nothing arrived for {patience.timeout_s:g} s") from err
+    except subprocess.CalledProcessError as err:
+        raise _no_route(pin, err.stderr.decode("utf-8", "replace")) from err
+
+
+def _no_route(pin: ImagePin, said: str) -> RouteError:
+    last = said.strip().splitlines()[-1:] or ["skopeo failed without a word"]
+    return RouteError(
+        f"the image of pin `{pin.name}` cannot be had from {pin.ref}",
+        why=(f"{pin.digest}", *last),
+        hint=f"check the network and the login: `skopeo login {pin.ref.partition('/')[0]}`",
+    )
+
+
+def _is_index(media: str) -> bool:
+    return "index" in media or "manifest.list" in media
+
+
+def _manifests(pin: ImagePin, store: Store, digest: str, platform: str | None) -> Iterator[tuple[str, str]]:
+    """(digest, media type) of the manifest and, where it is an index, of those that it leads to."""
+    manifest = _read(store, digest)
+    children = manifest.get("manifests")
+    yield (
+        digest,
+        str(manifest.get("mediaType") or f"application/vnd.oci.image.{'index' if children else 'manifest'}.v1+json"),
+    )
+    if children is None:
+        return
+    wanted = [child for child in children if platform in (None, _platform(child))]
+    if not wanted:
+        there = sorted({_platform(child) for child in children})
+        raise ContentError(
+            f"the image of pin `{pin.name}` is not for {platform}", why=(f"it is for {', '.join(there)}",)
+        )
+    for child in wanted:
+        yield str(child["digest"]), str(child["mediaType"])
+
+
+def _platform(descriptor: dict[str, Any]) -> str:
+    platform = descriptor.get("platform", {})
+    return f"{platform.get('os')}/{platform.get('architecture')}"
+
+
+def _complete(pin: ImagePin, store: Store, platform: str | None) -> tuple[str, ...] | None:
+    """All digests of the image, if all of them are in the store."""
+    try:
+        digests = tuple(_blobs(pin, store, pin.digest, platform))
+    except FileNotFoundError:
+        return None
+    return digests if all(store.has(digest) for digest in digests) else None
+
+
+def _blobs(pin: ImagePin, store: Store, digest: str, platform: str | None) -> Iterator[str]:
+    manifests = [found for found, _ in _manifests(pin, store, digest, platform)]
+    yield from manifests
+    for found in manifests:
+        manifest = _read(store, found)
+        if "layers" in manifest:
+            yield from dict.fromkeys(str(blob["digest"]) for blob in (manifest["config"], *manifest["layers"]))
+
+
+def _read(store: Store, digest: str) -> dict[str, Any]:
+    manifest: dict[str, Any] = json.loads(store.path(digest).read_bytes())
+    return manifest

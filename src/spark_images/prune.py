@@ -1,0 +1,65 @@
+"""Give room back: the store of what no pin names, roots of old pins, and what killed runs left behind."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from typing import assert_never
+
+from spark_images.build import tell
+from spark_images.cache import Cache
+from spark_images.errors import EngineError
+from spark_images.pins import ArchivePin, DebsPin, GitPin, ImagePin, RequirementsPin, SdistPin, WheelsPin
+from spark_images.project import Project
+from spark_images.staging import remove_abandoned
+from spark_images.store import Store
+
+
+def prune(project: Project, *, cache: Cache, dry_run: bool) -> None:
+    """Remove from the store what no pin of this clone names, and every assembled root (made again in seconds)."""
+    store = Store(cache.store)
+    keep = named_digests(project, store)
+    pruned = store.prune(keep, dry_run=dry_run)
+    would = "would remove" if dry_run else "removed"
+    tell(f"{would} {pruned.count} objects, {pruned.size_bytes / 2**20:.0f} MiB; {len(keep)} are named by pins")
+    if cache.roots.is_dir() and not dry_run:
+        shutil.rmtree(cache.roots)
+        tell("removed the assembled root file systems")
+
+
+def named_digests(project: Project, store: Store) -> set[str]:
+    """The digest of every content that a pin or a lock names, for all platforms."""
+    named: set[str] = set()
+    for pin in project.pins.pins:
+        match pin:
+            case GitPin():
+                named.add(pin.tree)
+            case ArchivePin() | SdistPin():
+                named.add(f"sha256:{pin.sha256}")
+            case WheelsPin():
+                named.update(f"sha256:{wheel.sha256}" for wheel in project.wheels_lock(pin.name).wheels)
+            case DebsPin():
+                named.update(f"sha256:{deb.sha256}" for deb in project.debs_lock.debs)
+            case ImagePin():
+                named.update(image_blobs(pin, store))
+            case RequirementsPin():
+                continue  # its files are fetched by the image that uses it, and kept by name there
+            case _:
+                assert_never(pin)
+    return named
+
+
+def clean(project: Project, *, cache: Cache, engine: str | None) -> None:
+    """Remove what killed runs left: work folders, and on every engine that answers containers, builders and images."""
+    from spark_images.engine import choose_engine
+
+    removed = list(remove_abandoned(cache))
+    for name in (engine,) if engine else ("podman", "docker"):
+        try:
+            chosen = choose_engine(name, cache=cache, buildkit_image=project.buildkit_image(os.environ), env=os.environ)
+            removed += chosen.clean()
+        except EngineError:
+            if engine:
+                raise
+            continue  # an engine that does not answer holds nothing that runs
+    tell(*(removed or ["nothing was left behind"]))

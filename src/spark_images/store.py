@@ -1,0 +1,286 @@
+"""The content-addressed store: files by sha256, shared by all clones and by processes that run at once.
+
+    <root>/sha256/<2 hex>/<64 hex>    an object: complete, verified, read-only
+    <root>/partial/<64 hex>           what has arrived of an object; the next attempt goes on from there
+    <root>/partial/<64 hex>.lock      flock: one process at a time brings an object, the others wait for it
+    <root>/partial/<64 hex>.d/        a folder to work in, under the same lock
+
+Locks are the kernel's, so a killed process holds none. Only `Incoming.commit` makes an object visible.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import hashlib
+import os
+import re
+import shutil
+import threading
+from collections.abc import Iterator, Set
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from spark_images.errors import ContentError, DiskFullError, InterruptedByUser
+
+CHUNK_BYTES = 1 << 20
+LOCK_POLL_S = 0.1
+HEX = re.compile(r"[0-9a-f]{64}")
+NO_HARD_LINK = (errno.EXDEV, errno.EPERM, errno.EMLINK, errno.EOPNOTSUPP)  # other file system, or one without links
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pruned:
+    """What `prune` removed. bytes: what the file system got back; a file that something else links to frees nothing."""
+
+    count: int
+    bytes: int
+
+
+class Store:
+    """Objects below `root`, which is made when the first one comes. Digests are written "sha256:<64 hex digits>"."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+
+    def path(self, digest: str) -> Path:
+        """Where the object lies, or would lie."""
+        name = _hex(digest)
+        return self.root / "sha256" / name[:2] / name
+
+    def has(self, digest: str) -> bool:
+        """Whether the object is here; what is here was verified when it came."""
+        return self.path(digest).exists()
+
+    def verify(self, digest: str) -> bool:
+        """Whether the object is here and its bytes, read again, still have the digest."""
+        try:
+            return digest_of(self.path(digest)) == digest
+        except FileNotFoundError:
+            return False
+
+    def link(self, digest: str, dest: Path) -> None:
+        """Make `dest` the object: a hard link, or a copy where that cannot be. FileExistsError if dest exists."""
+        try:
+            os.link(self.path(digest), dest)
+        except OSError as err:
+            if err.errno not in NO_HARD_LINK:
+                raise
+            with disk_full(dest.parent, self.path(digest).stat().st_size), dest.open("xb") as out:
+                with self.path(digest).open("rb") as stream:
+                    shutil.copyfileobj(stream, out, CHUNK_BYTES)
+                os.fchmod(out.fileno(), 0o444)
+
+    def add_file(self, file: Path, digest: str) -> Path:
+        """Verify a file and move it into the store; returns the object's path. ContentError if the digest is another.
+
+        `file` is gone afterwards, also where the object was here before.
+        """
+        with self.incoming(digest) as incoming:
+            if not incoming.present:
+                if (found := digest_of(file)) != digest:
+                    raise ContentError(f"`{file}` is not what it should be", why=(f"expected {digest}", f"got {found}"))
+                try:
+                    file.replace(incoming.path)
+                except OSError as err:
+                    if err.errno != errno.EXDEV:
+                        raise
+                    with disk_full(self.root, file.stat().st_size):
+                        shutil.copyfile(file, incoming.path)
+                incoming.commit_file(found)
+            file.unlink(missing_ok=True)
+        return self.path(digest)
+
+    @contextmanager
+    def incoming(self, digest: str, *, stop: threading.Event | None = None) -> Iterator[Incoming]:
+        """The right to bring an object, held until the block ends; waits while another process has it.
+
+        Look at `present` first: another process may have brought it. What is not committed stays as a partial.
+        stop: gives up waiting, with InterruptedByUser.
+        """
+        name = _hex(digest)
+        with self._lock(name, stop=stop):
+            incoming = Incoming(self, digest, self._partial(name))
+            try:
+                yield incoming
+            finally:
+                incoming.close()
+
+    def prune(self, keep: Set[str]) -> Pruned:
+        """Remove the objects and partials that `keep` does not name, but nothing that is being brought right now."""
+        kept = {_hex(digest) for digest in keep}
+        files = [*self.root.glob("sha256/??/*"), *self.root.glob("partial/*")]
+        count = size = 0
+        for name in sorted({file.name[:64] for file in files if HEX.match(file.name)} - kept):
+            with self._try_lock(name) as locked:
+                if not locked:
+                    continue
+                shutil.rmtree(self._partial(name).with_suffix(".d"), ignore_errors=True)
+                for file in (self.path(f"sha256:{name}"), self._partial(name)):
+                    with suppress(FileNotFoundError):
+                        status = file.stat()
+                        file.unlink()
+                        count += 1
+                        size += status.st_size if status.st_nlink == 1 else 0
+        return Pruned(count=count, bytes=size)
+
+    def _partial(self, name: str) -> Path:
+        return self.root / "partial" / name
+
+    @contextmanager
+    def _lock(self, name: str, *, stop: threading.Event | None) -> Iterator[None]:
+        while True:
+            with self._try_lock(name) as locked:
+                if locked:
+                    yield
+                    return
+            if stop is None:
+                threading.Event().wait(LOCK_POLL_S)
+            elif stop.wait(LOCK_POLL_S):
+                raise InterruptedByUser("stopped while another process was fetching the same file")
+
+    @contextmanager
+    def _try_lock(self, name: str) -> Iterator[bool]:
+        path = self._partial(name).with_suffix(".lock")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                locked = os.fstat(descriptor).st_ino == path.stat().st_ino
+            except (BlockingIOError, FileNotFoundError):
+                locked = False  # held by another, or by one who has just removed the file: the lock is on a dead inode
+            try:
+                yield locked
+            finally:
+                if locked:
+                    path.unlink()
+        finally:
+            os.close(descriptor)
+
+
+class Incoming:
+    """An object on its way into the store, under its lock.
+
+    path: the partial file. present: the object is in the store already, there is nothing to bring.
+    """
+
+    def __init__(self, store: Store, digest: str, path: Path) -> None:
+        self._store = store
+        self.digest = digest
+        self.path = path
+        self.present = store.has(digest)
+        self.size = 0
+        self._sha256 = hashlib.sha256()
+        self._descriptor: int | None = None
+
+    def open(self, *, resume: bool = True) -> int:
+        """Open the partial for writing and return how many bytes of it are here; resume=False empties it."""
+        self.close()
+        self._descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        if not resume:
+            os.ftruncate(self._descriptor, 0)
+        self.size, self._sha256 = 0, hashlib.sha256()
+        while chunk := os.read(self._descriptor, CHUNK_BYTES):
+            self._sha256.update(chunk)
+            self.size += len(chunk)
+        return self.size
+
+    def write(self, data: bytes) -> int:
+        """Append, hashing on the way; DiskFullError where there is no room."""
+        assert self._descriptor is not None
+        view = memoryview(data)
+        with disk_full(self._store.root, len(data)):
+            while view:
+                view = view[os.write(self._descriptor, view) :]
+        self._sha256.update(data)
+        self.size += len(data)
+        return len(data)
+
+    def found(self) -> str:
+        """The digest of what has been written."""
+        return f"sha256:{self._sha256.hexdigest()}"
+
+    def commit(self) -> None:
+        """Make the object visible. ContentError if what was written is something else."""
+        self.commit_file(self.found())
+
+    def commit_file(self, found: str) -> None:
+        """As `commit`, for a partial that was put in place as a whole and whose digest the caller computed."""
+        if found != self.digest:
+            why = (f"expected {self.digest}", f"got {found}")
+            raise ContentError("a file for the store is not what it should be", why=why)
+        self.close()
+        self.path.chmod(0o444)
+        with disk_full(self._store.root, self.path.stat().st_size):
+            _sync(self.path)
+        target = self._store.path(self.digest)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        self.path.replace(target)
+        _sync(target.parent)
+        self.present = True
+
+    def discard(self) -> None:
+        """Forget what has arrived."""
+        self.close()
+        self.path.unlink(missing_ok=True)
+
+    def close(self) -> None:
+        """Close the partial; it stays for the next attempt."""
+        if self._descriptor is not None:
+            os.close(self._descriptor)
+            self._descriptor = None
+
+    @contextmanager
+    def folder(self) -> Iterator[Path]:
+        """An empty folder beside the partial to work in; removed at the end, as is what a killed process left of it."""
+        path = self.path.with_suffix(".d")
+        shutil.rmtree(path, ignore_errors=True)
+        path.mkdir()
+        try:
+            yield path
+        finally:
+            shutil.rmtree(path)
+
+
+@contextmanager
+def disk_full(folder: Path, needed_bytes: int) -> Iterator[None]:
+    """Turns "no space left" inside the block into DiskFullError: which folder, what was needed, what is free."""
+    try:
+        yield
+    except OSError as err:
+        if err.errno not in (errno.ENOSPC, errno.EDQUOT):
+            raise
+        raise disk_full_error(folder, needed_bytes) from err
+
+
+def disk_full_error(folder: Path, needed_bytes: int) -> DiskFullError:
+    """The error; folder must exist."""
+    free = shutil.disk_usage(folder).free
+    return DiskFullError(
+        f"no room in `{folder}`",
+        why=(f"needed: {needed_bytes / 1e6:.1f} MB, free: {free / 1e6:.1f} MB",),
+        hint="free some, run `nox -s prune`, or set `SPARK_IMAGES_CACHE` to a folder on a larger file system",
+    )
+
+
+def digest_of(file: Path) -> str:
+    """The "sha256:…" of a file's bytes."""
+    with file.open("rb") as stream:
+        return f"sha256:{hashlib.file_digest(stream, 'sha256').hexdigest()}"
+
+
+def _hex(digest: str) -> str:
+    name = digest.removeprefix("sha256:")
+    if name == digest or not HEX.fullmatch(name):
+        raise ValueError(f"not a digest: {digest!r}")
+    return name
+
+
+def _sync(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

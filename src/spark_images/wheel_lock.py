@@ -1,0 +1,101 @@
+"""The lock of a wheels pin: for every package and platform the wheel that pip would take, with digest and size."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from spark_images.errors import ContentError, RouteError
+from spark_images.files import write_text
+from spark_images.locks import LockedWheel, made_from
+from spark_images.pins import WheelsPin
+
+if TYPE_CHECKING:
+    from spark_images.package_index import IndexFile, PackageIndex
+
+
+def resolve_wheels(pin: WheelsPin, *, index: PackageIndex | None = None) -> tuple[LockedWheel, ...]:
+    """The wheels of the pin's packages on its platforms; one that fits all of them stands once, as for `any`.
+
+    Only wheels for any Python 3 fit: they hold programs and libraries, and no Python of ours imports them.
+    index: the user's own, as pip is configured, if None.
+    Raises ContentError where no wheel fits or the index does not give its sha256, RouteError when no index answers.
+    """
+    from spark_images.package_index import select_wheel
+
+    index = index or _configured_index()
+    found: dict[str, LockedWheel] = {}
+    for package in pin.packages:
+        project, _, version = package.partition("==")
+        files = index.find_files(project)
+        for platform in pin.platforms:
+            file = select_wheel(files, project=project, version=version, platform=platform, python=None)
+            if file.filename not in found:
+                found[file.filename] = _lock(file, project=project, version=version, platform=platform, index=index)
+    return tuple(found.values())
+
+
+def write_wheels_lock(pin: WheelsPin, wheels: Iterable[LockedWheel], path: Path) -> None:
+    """Write the lock in one go, a line per wheel: readers see the old file or the new one."""
+    lines = [
+        f"# The wheels behind the pin `{pin.name}` of pins.yaml. Remade by `nox -s lock`; do not edit.",
+        "schema: 1",
+        f"made-from: {made_from(pin)}",
+        "wheels:",
+    ]
+    for wheel in sorted(wheels, key=lambda wheel: (wheel.project, wheel.platform)):
+        # Quotes where YAML could see a number: versions such as 1.10, digests such as 1234e56.
+        lines.append(
+            f'  - {{project: {wheel.project}, version: "{wheel.version}", filename: {wheel.filename}, '
+            f'platform: {wheel.platform}, sha256: "{wheel.sha256}", size: {wheel.size_bytes}}}'
+        )
+    write_text(path, "\n".join(lines) + "\n")
+
+
+def _configured_index() -> PackageIndex:
+    from spark_images.download import Patience
+    from spark_images.package_index import PackageIndex, read_pip_config
+
+    return PackageIndex(read_pip_config(os.environ), patience=Patience.from_env(os.environ))
+
+
+def _lock(file: IndexFile, *, project: str, version: str, platform: str, index: PackageIndex) -> LockedWheel:
+    if file.sha256 is None:
+        raise ContentError(f"the package index gives no sha256 for `{file.filename}`, so it cannot be locked")
+    return LockedWheel(
+        project=project,
+        version=version,
+        filename=file.filename,
+        platform="any" if file.filename.endswith("-any.whl") else platform,
+        sha256=file.sha256,
+        size_bytes=_ask_size(file, index) if file.size_bytes is None else file.size_bytes,
+    )
+
+
+def _ask_size(file: IndexFile, index: PackageIndex) -> int:
+    """HTML pages of an index say no sizes; the server of the file does."""
+    import requests
+
+    from spark_images.download import TransferError, check_status, explain, persist, without_credentials
+
+    timeout_s = index.patience.timeout_s
+
+    def ask() -> int:
+        try:
+            with index.session().head(file.url, allow_redirects=True, timeout=timeout_s) as response:
+                check_status(response)
+                length = response.headers.get("Content-Length", "")
+        except requests.RequestException as err:
+            raise explain(err, timeout_s=timeout_s) from err
+        if not length.isdigit():
+            raise TransferError("the server does not say how large the file is", passing=False)
+        return int(length)
+
+    try:
+        return persist(ask, patience=index.patience, stop=threading.Event())
+    except TransferError as err:
+        shown = without_credentials(file.url)
+        raise RouteError(f"the size of `{file.filename}` cannot be asked", why=[f"{shown}: {err}"]) from err

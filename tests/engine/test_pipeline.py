@@ -1,0 +1,144 @@
+"""The whole way of a small image on each engine that answers, through the command line."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from pipeline import Pipeline, make_pipeline
+
+from spark_images.engine.base import Engine
+from spark_images.oci import read_layout
+
+
+@pytest.fixture(scope="module")
+def shared_cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """One store for the module, so that the .debs are fetched once."""
+    return tmp_path_factory.mktemp("cache")
+
+
+@pytest.fixture
+def pipeline(tmp_path: Path, shared_cache: Path, engine: Engine) -> Iterator[Pipeline]:
+    made = make_pipeline(tmp_path, shared_cache)
+    yield made
+    cleaned = made("clean", "--engine", engine.name)
+    assert cleaned.returncode == 0, cleaned.stderr
+
+
+def build(pipeline: Pipeline, engine: Engine, *options: str) -> subprocess.CompletedProcess[str]:
+    return pipeline("build", "hello", "--engine", engine.name, "--memory", "512MiB", *options)
+
+
+def plan_id(pipeline: Pipeline) -> str:
+    planned = pipeline("plan", "hello")
+    assert planned.returncode == 0, planned.stderr
+    return str(json.loads(planned.stdout)["plan_id"])
+
+
+def test_a_build_ends_in_a_verified_layout_that_the_engine_holds_and_runs(pipeline: Pipeline, engine: Engine) -> None:
+    built = build(pipeline, engine)
+    assert built.returncode == 0, built.stderr
+    identity = plan_id(pipeline)
+    layout = read_layout(pipeline.cache / "images" / identity)
+    reference = f"localhost/spark-images/hello:{identity[:12]}"
+    assert engine.image_id(reference) == layout.config_digest
+    said = engine.client().containers.run(reference, network_mode="host", remove=True, ulimits=[])
+    assert said.decode() == 'hello world, version 1.0, a "quoted" $HOME\n'
+
+
+def test_the_second_build_says_that_it_is_built_already(pipeline: Pipeline, engine: Engine) -> None:
+    assert build(pipeline, engine).returncode == 0
+    again = build(pipeline, engine)
+    assert again.returncode == 0, again.stderr
+    assert "is built already: nothing that its plan names has changed" in again.stderr
+
+
+def test_a_cold_build_gives_the_same_digest(pipeline: Pipeline, engine: Engine) -> None:
+    assert build(pipeline, engine).returncode == 0
+    again = build(pipeline, engine, "--cold")
+    assert again.returncode == 0, again.stderr
+    assert "same digest as before" in again.stderr
+
+
+def test_explain_names_the_pin_that_moved(pipeline: Pipeline, engine: Engine) -> None:
+    assert build(pipeline, engine).returncode == 0
+    pipeline.misbehave("true\n")
+    explained = pipeline("build", "hello", "--explain")
+    assert explained.returncode == 0
+    assert "pin `hello`" in explained.stdout
+
+
+def test_a_compiler_error_is_named_by_its_first_line(pipeline: Pipeline, engine: Engine) -> None:
+    pipeline.misbehave("echo 'this is no C' >hello.c\n")
+    failed = build(pipeline, engine)
+    assert failed.returncode == 40, failed.stderr
+    assert "hello.c:1: error" in failed.stderr
+    assert "Traceback" not in failed.stderr
+
+
+def test_a_step_over_the_cap_is_named_as_out_of_memory(pipeline: Pipeline, engine: Engine) -> None:
+    pipeline.misbehave("head -c 2000000000 /dev/zero | tail\n")
+    failed = build(pipeline, engine)
+    assert failed.returncode == 41, failed.stderr
+    assert "out of memory" in failed.stderr
+    assert "--memory" in failed.stderr
+
+
+def test_a_step_that_wants_the_network_fails(pipeline: Pipeline, engine: Engine) -> None:
+    pipeline.misbehave("echo >/dev/tcp/192.0.2.1/80\n")
+    failed = build(pipeline, engine)
+    assert failed.returncode == 40, failed.stderr
+    assert "Network is unreachable" in failed.stderr
+
+
+@pytest.mark.parametrize("ending", [signal.SIGINT, signal.SIGKILL])
+def test_a_build_that_was_stopped_leaves_nothing_and_passes_when_run_again(
+    pipeline: Pipeline, engine: Engine, ending: signal.Signals
+) -> None:
+    pipeline.misbehave("echo '[1/2] resting'; sleep ${REST:-6}\n")
+    running = pipeline.start("build", "hello", "--engine", engine.name, "--memory", "512MiB")
+    assert running.stdout is not None
+    deadline = time.monotonic() + 120
+    log = ""
+    while "resting" not in log and "[1/2]" not in log:
+        log = "".join(path.read_text() for path in (pipeline.cache / "records").glob("*/log.txt"))
+        assert time.monotonic() < deadline, log
+        time.sleep(0.1)
+    os.kill(running.pid, ending)
+    said, _ = running.communicate(timeout=60)
+    assert running.returncode == (130 if ending == signal.SIGINT else -signal.SIGKILL), said
+    again = build(pipeline, engine)
+    assert again.returncode == 0, again.stderr
+    assert not [path for path in (pipeline.cache / "work").iterdir() if path.is_dir()]
+
+
+def test_a_changed_source_is_an_error_and_not_built(pipeline: Pipeline, engine: Engine) -> None:
+    pins = pipeline.project / "pins.yaml"
+    text = pins.read_text()
+    tree = text.partition('tree: "sha256:')[2][:64]
+    pins.write_text(text.replace(tree, "0" * 64))
+    assert pipeline("render").returncode == 0
+    failed = build(pipeline, engine)
+    assert failed.returncode == 21, failed.stderr
+    assert tree in failed.stderr
+    assert "0" * 64 in failed.stderr
+
+
+def test_an_edited_dockerfile_is_drift(pipeline: Pipeline, engine: Engine) -> None:
+    path = pipeline.project / "images" / "hello" / "here-debian.Dockerfile"
+    path.write_text(path.read_text().replace("USER 10001:10001", "USER 0:0"))
+    failed = build(pipeline, engine)
+    assert failed.returncode == 13, failed.stderr
+
+
+def test_image_tests_run_in_the_container(pipeline: Pipeline, engine: Engine) -> None:
+    assert build(pipeline, engine).returncode == 0
+    tested = pipeline("test", "hello", "--engine", engine.name)
+    assert tested.returncode == 0, tested.stdout + tested.stderr
+    assert "2 passed" in tested.stdout + tested.stderr

@@ -1,0 +1,143 @@
+"""process.py on real programs: what is streamed, what is kept, and that nothing outlives its end."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from spark_images import process
+from spark_images.errors import HostProgramError
+
+
+def gone(pid: int, within_s: float = 5.0) -> bool:
+    """Whether the process has ended (a zombie counts) within the time."""
+    deadline = time.monotonic() + within_s
+    while time.monotonic() < deadline:
+        try:
+            state = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0]
+        except (FileNotFoundError, ProcessLookupError):
+            return True
+        if state == "Z":
+            return True
+        time.sleep(0.02)
+    return False
+
+
+def test_quoted_can_be_pasted_into_a_shell() -> None:
+    assert process.quoted(["podman", "build", "--label", "a b", "$(x)"]) == "+ podman build --label 'a b' '$(x)'"
+
+
+def test_capture_keeps_both_streams_apart_and_the_status() -> None:
+    captured = process.capture(["sh", "-c", "echo out; echo err >&2; exit 3"])
+    assert (captured.stdout, captured.stderr, captured.status) == (b"out\n", "err\n", 3)
+
+
+def test_capture_keeps_more_than_a_pipe_holds_on_both_streams() -> None:
+    code = "import sys; sys.stdout.write('o' * 1_000_000); sys.stderr.write('e' * 1_000_000)"
+    captured = process.capture([sys.executable, "-c", code])
+    assert (len(captured.stdout), len(captured.stderr)) == (1_000_000, 1_000_000)
+
+
+def test_capture_gives_the_environment_and_the_folder(tmp_path: Path) -> None:
+    captured = process.capture(["/bin/sh", "-c", 'echo "$A $PWD"'], env={"A": "b"}, cwd=tmp_path)
+    assert captured.stdout == f"b {tmp_path}\n".encode()
+
+
+def test_standard_input_is_empty() -> None:
+    assert process.capture(["cat"], timeout_s=5).stdout == b""
+
+
+def test_echo_gets_the_command_before_it_runs(tmp_path: Path) -> None:
+    seen: list[tuple[str, bool]] = []
+    made = tmp_path / "made"
+    process.capture(["touch", str(made)], echo=lambda line: seen.append((line, made.exists())))
+    assert seen == [(f"+ touch {made}", False)]
+
+
+def test_stream_merges_and_cuts_lines_in_order() -> None:
+    lines: list[str] = []
+    status = process.stream(["sh", "-c", "echo one; echo two >&2; printf 'thr\\303\\251e\\r\\nlast'"], lines.append)
+    assert (status, lines) == (0, ["one", "two", "thrée", "last"])
+
+
+def test_stream_delivers_a_line_while_the_program_still_runs() -> None:
+    began, arrived = time.monotonic(), []
+    process.stream(["sh", "-c", "echo now; sleep 1"], lambda _line: arrived.append(time.monotonic() - began))
+    assert arrived[0] < 0.8
+
+
+def test_status_of_a_program_that_a_signal_ended_is_what_a_shell_says() -> None:
+    assert process.stream(["sh", "-c", "kill -9 $$"], print) == 137
+
+
+def test_a_daemon_that_keeps_the_pipe_open_is_not_waited_for() -> None:
+    lines: list[str] = []
+    began = time.monotonic()
+    process.stream(["sh", "-c", "sleep 20 & echo $!"], lines.append)
+    os.kill(int(lines[0]), signal.SIGKILL)
+    assert time.monotonic() - began < 5
+
+
+def test_missing_program_points_to_the_doctor() -> None:
+    with pytest.raises(HostProgramError) as caught:
+        process.capture(["no-such-program-of-ours"])
+    assert caught.value.what == "`no-such-program-of-ours` is not installed"
+    assert "nox -s doctor" in caught.value.hint
+
+
+def test_time_out_ends_the_whole_group() -> None:
+    lines: list[str] = []
+    with pytest.raises(HostProgramError, match=r"did not end within 0\.5 s"):
+        process.stream(["sh", "-c", "sleep 60 & echo $!; wait"], lines.append, timeout_s=0.5)
+    assert gone(int(lines[0]))
+
+
+def test_time_out_also_holds_for_a_program_that_closed_its_output() -> None:
+    with pytest.raises(HostProgramError, match="did not end within"):
+        process.capture([sys.executable, "-c", "import os, time; os.close(1); os.close(2); time.sleep(60)"], timeout_s=1)
+
+
+def test_a_program_that_ignores_sigterm_is_killed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(process, "GRACE_S", 0.3)
+    lines: list[str] = []
+    with pytest.raises(HostProgramError):
+        process.stream(["sh", "-c", "trap '' TERM; echo $$; while :; do sleep 1; done"], lines.append, timeout_s=0.5)
+    assert gone(int(lines[0]))
+
+
+def test_an_error_in_the_callback_ends_the_program() -> None:
+    pids: list[int] = []
+
+    def refuse(line: str) -> None:
+        pids.append(int(line))
+        raise RuntimeError("stop")
+
+    with pytest.raises(RuntimeError, match="stop"):
+        process.stream(["sh", "-c", "echo $$; sleep 60"], refuse)
+    assert gone(pids[0])
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_to_us_ends_the_program_and_its_children(number: signal.Signals) -> None:
+    code = (
+        "import signal\n"
+        "from spark_images import process\n"
+        "signal.signal(signal.SIGTERM, signal.default_int_handler)\n"
+        "try:\n"
+        "  process.stream(['sh', '-c', 'sleep 60 & echo $! $$; wait'], lambda line: print(line, flush=True))\n"
+        "except KeyboardInterrupt:\n"
+        "  raise SystemExit(130)\n"
+    )
+    ours = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
+    assert ours.stdout is not None
+    children = [int(word) for word in ours.stdout.readline().split()]
+    ours.send_signal(number)
+    assert ours.wait(timeout=15) == 130
+    assert len(children) == 2
+    assert all(gone(child) for child in children)

@@ -1,0 +1,67 @@
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+
+import numpy as np
+import pytest
+from gguf import GGUFReader, GGUFValueType
+
+from spark_images.tinygguf import CHAT_TEMPLATE, VOCABULARY, WORDS, greedy_answer, prompt_tokens, write_tiny_gguf
+
+SHA256 = "?"
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("model") / "tiny.gguf"
+    write_tiny_gguf(path)
+    return path
+
+
+def test_model_is_the_same_file_on_every_machine(model: Path) -> None:
+    assert hashlib.sha256(model.read_bytes()).hexdigest() == SHA256
+
+
+def test_gguf_reader_finds_what_llama_cpp_needs(model: Path) -> None:
+    reader = GGUFReader(model)
+    assert reader.get_field("general.architecture").contents() == "llama"  # type: ignore[union-attr]
+    assert reader.get_field("tokenizer.chat_template").contents() == CHAT_TEMPLATE  # type: ignore[union-attr]
+    tokens = reader.get_field("tokenizer.ggml.tokens")
+    assert tokens is not None
+    assert tokens.types == [GGUFValueType.ARRAY, GGUFValueType.STRING]
+    assert len(set(tokens.contents())) == VOCABULARY
+    shapes = {tensor.name: tuple(tensor.shape) for tensor in reader.tensors}
+    assert len(shapes) == 21
+    assert shapes["output.weight"] == (256, VOCABULARY)
+    assert shapes["blk.1.ffn_down.weight"] == (512, 256)
+
+
+def test_only_words_have_output_weights(model: Path) -> None:
+    tensors = {tensor.name: tensor.data for tensor in GGUFReader(model).tensors}
+    rows = np.flatnonzero(np.abs(tensors["output.weight"]).sum(axis=1))
+    assert (rows[0], rows[-1], len(rows)) == (260, 259 + len(WORDS), len(WORDS))
+
+
+def test_no_two_weights_come_from_the_same_stream(model: Path) -> None:
+    starts = {tensor.data.reshape(-1)[300 * 256 :][:8].tobytes() for tensor in GGUFReader(model).tensors if tensor.data.ndim == 2}
+    assert len(starts) == 1 + len([tensor for tensor in GGUFReader(model).tensors if tensor.data.size > 300 * 256])
+
+
+def test_no_word_can_be_joined_from_letters_of_a_prompt() -> None:
+    assert {len(word) for word in WORDS}.isdisjoint({0, 1})
+    assert len(set(WORDS)) == len(WORDS)
+
+
+def test_prompt_is_one_token_per_byte() -> None:
+    assert prompt_tokens("a é") == (1, 259, 3 + 0x61, 259, 3 + 0xC3, 3 + 0xA9)
+
+
+def test_answer_is_the_one_that_llama_cpp_b11312_gave() -> None:
+    answer = greedy_answer(prompt_tokens("The plan decides,"), 6)
+    assert answer.text == " record target plan target plan target"
+    assert answer.margin > 0.1
+
+
+def test_answer_depends_on_words_before_the_last() -> None:
+    assert greedy_answer(prompt_tokens("plan one"), 8).text != greedy_answer(prompt_tokens("lock one"), 8).text
