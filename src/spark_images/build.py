@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import fcntl
 import os
+import shutil
 import sys
+import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -14,14 +16,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from spark_images.cache import Cache
+from spark_images.errors import CanonicalError
+from spark_images.imageconfig import PLAN_LABEL
 from spark_images.images import Image
-from spark_images.plan import Plan, differences
+from spark_images.plan import Plan, Root, differences
 from spark_images.project import Project
 from spark_images.targets import Target
 
 if TYPE_CHECKING:
-    from spark_images.engine.base import Engine
+    from spark_images.engine.base import Engine, RootImage
     from spark_images.oci import Layout
+    from spark_images.record import RecordView, RecordWriter
+    from spark_images.store import Store
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,39 +37,39 @@ class BuildOptions:
     engine: str | None = None
     memory_bytes: int | None = None  # the cap; None: what the host can spare
     limit_memory: bool = True
-    cold: bool = False  # no engine cache, no compile cache; the image is built even if it is there
+    rebuild: bool = False  # run the steps although the image is there, and compare digests
+    cold: bool = False  # as rebuild, and without the compile cache
 
 
-def build(
-    project: Project, image: Image, target: Target, base: str, *, cache: Cache, options: BuildOptions
-) -> Layout:
+def build(project: Project, image: Image, target: Target, base: str, *, cache: Cache, options: BuildOptions) -> Layout:
     """Build one variant, or find that it is built already; either way the engine holds it afterwards.
 
     Returns the canonical layout in cache.images/<plan_id>. Raises BuildError, OutOfMemoryError, IsolationError,
-    CanonicalError (also when a cold build gives another digest than the one that is there), and what fetching raises.
+    CanonicalError (also when a rebuild gives another digest than the one that is there), and what fetching raises.
     """
     from spark_images.engine import choose_engine
     from spark_images.oci import read_layout
 
     plan = project.plan(image, target, base)
-    engine = choose_engine(options.engine, cache=cache, buildkit_image=project.buildkit_image(os.environ), env=os.environ)
+    engine = choose_engine(
+        options.engine, cache=cache, buildkit_image=project.buildkit_image(os.environ), env=os.environ
+    )
     with _only_one(plan, cache):
-        layout_path = cache.images / plan.plan_id
-        if layout_path.exists() and not options.cold:
-            layout = read_layout(layout_path)
-            tell(
-                f"{plan.image} for {plan.target} on {plan.base} is built already: nothing that its plan names has changed",
-                f"  plan    {plan.plan_id}",
-                f"  digest  {layout.manifest_digest}",
-                f"  layout  {layout_path}",
-            )
+        place = cache.images / plan.plan_id
+        if place.exists() and not (options.rebuild or options.cold):
+            layout = read_layout(place)
+            tell(f"{_title(plan)} is built already: nothing that its plan names has changed")
         else:
-            layout = _build(project, plan, engine, cache=cache, options=options, gib_per_job=image.compile.gib_per_job)
+            layout = _attempt(project, image, plan, engine, cache=cache, options=options)
         reference = local_reference(plan)
         if engine.image_id(reference) != layout.config_digest:
-            tell(f"loading it into {engine.name}")
             engine.load(layout.path, reference)
-        tell(f"  {engine.name:7} {reference}")
+    tell(
+        f"  plan    {plan.plan_id}",
+        f"  digest  {layout.manifest_digest}",
+        f"  layout  {layout.path}",
+        f"  {engine.name:7} {reference}",
+    )
     return layout
 
 
@@ -74,17 +80,231 @@ def local_reference(plan: Plan) -> str:
 
 def explain(project: Project, image: Image, target: Target, base: str, *, cache: Cache) -> None:
     """Say on stdout whether a build would do anything, and what differs from the last one that succeeded."""
+    from spark_images.record import read_records
+
     plan = project.plan(image, target, base)
     if (cache.images / plan.plan_id).exists():
-        print(f"{image.name}: built already as plan {plan.plan_id[:12]}; a build would only make sure that it is loaded")
+        print(
+            f"{_title(plan)}: built already as plan {plan.plan_id[:12]}; a build would only make sure that it is loaded"
+        )
         return
-    reasons = _reasons(plan, cache)
-    print(f"{image.name}: a build would make plan {plan.plan_id[:12]}, because")
-    for reason in reasons:
+    print(f"{_title(plan)}: a build would make plan {plan.plan_id[:12]}, because")
+    for reason in _reasons(plan, read_records(cache.records)):
         print(f"  {reason}")
 
 
 def tell(*lines: str) -> None:
     """The story goes to stderr; stdout is for data."""
     for line in lines:
-        print(line, file=sys.stderr)
+        print(line, file=sys.stderr, flush=True)
+
+
+def _attempt(
+    project: Project, image: Image, plan: Plan, engine: Engine, *, cache: Cache, options: BuildOptions
+) -> Layout:
+    from spark_images.fetch import fetch
+    from spark_images.jobs import plan_jobs
+    from spark_images.memory import budget
+    from spark_images.record import RecordWriter, read_records
+    from spark_images.staging import remove_abandoned
+    from spark_images.store import Store
+    from spark_images.units import GIB, format_size
+
+    store = Store(cache.store)
+    records = read_records(cache.records)
+    facts = engine.facts()
+    for line in remove_abandoned(cache):
+        tell(f"removed the {line}")
+    gib_per_job = image.compile.gib_per_job
+    cores = len(os.sched_getaffinity(0))
+    allowed = budget(options.memory_bytes, gib_per_job=gib_per_job) if options.limit_memory else None
+    jobs = plan_jobs(budget_gib=allowed.gib, gib_per_job=gib_per_job, cores=cores) if allowed else cores
+    tell(
+        f"{_title(plan)}: plan {plan.plan_id[:12]}, because",
+        *(f"  {reason}" for reason in _reasons(plan, records)),
+        *(f"  unverified pin {sentence}" for sentence in plan.unverified),
+        f"  engine  {facts.name} {facts.version}, {facts.builder}, {facts.runtime}, cgroup {facts.cgroup}",
+        f"  memory  {format_size(allowed.bytes)}: {allowed.because}"
+        if allowed
+        else "  memory  NOT LIMITED, as you typed",
+        f"  jobs    {jobs}: {gib_per_job} GiB each, {cores} cores",
+    )
+    fetch(plan.contents, store=store)
+    record = RecordWriter.start(
+        cache.records,
+        plan_id=plan.plan_id,
+        image=plan.image,
+        target=plan.target,
+        base=plan.base,
+        plan=plan.document(),
+        command=sys.argv,
+        engine=facts,
+        host={"cores": cores, "jobs": jobs, "memory_bytes": allowed.bytes if allowed else None},
+        now=datetime.now(UTC),
+    )
+    with record:
+        return _recorded(
+            project,
+            plan,
+            engine,
+            record,
+            records,
+            store=store,
+            cache=cache,
+            options=options,
+            jobs=jobs,
+            memory_bytes=allowed.bytes if allowed else None,
+        )
+
+
+def _recorded(
+    project: Project,
+    plan: Plan,
+    engine: Engine,
+    record: RecordWriter,
+    records: tuple[RecordView, ...],
+    *,
+    store: Store,
+    cache: Cache,
+    options: BuildOptions,
+    jobs: int,
+    memory_bytes: int | None,
+) -> Layout:
+    from spark_images.buildlog import LogReader
+    from spark_images.engine.base import BuildRequest
+    from spark_images.failure import failure
+    from spark_images.oci import read_layout
+    from spark_images.progress import Progress
+    from spark_images.record import LayerRecord, Outcome, Result, expected_seconds
+    from spark_images.staging import staged
+
+    began = time.monotonic()
+    roots = {root.name: _root_image(root, plan, store, cache) for root in plan.roots}
+    log = LogReader()
+    progress = Progress(
+        sys.stderr,
+        env=os.environ,
+        clock=time.monotonic,
+        expected_s=lambda step: expected_seconds(records, plan.image, step),
+    )
+    scripts = project.root / "scripts"
+    with staged(
+        plan, scripts=scripts, store=store, cache=cache, jobs=jobs, memory_bytes=memory_bytes, cold=options.cold
+    ) as work:
+        request = BuildRequest(
+            dockerfile=work.dockerfile,
+            context=work.scripts,
+            contexts=(("inputs", work.inputs),),
+            roots=tuple(roots.values()),
+            secrets=(("limits", work.limits),),
+            memory_bytes=memory_bytes,
+            use_cache=not (options.rebuild or options.cold),
+            output=work.raw,
+            attempt=record.id,
+        )
+
+        def on_line(line: str) -> None:
+            record.line(line)
+            progress.feed(log.feed(line))
+
+        with progress:
+            outcome = engine.build(request, on_line)
+        record.replay(outcome.command, folder=work.folder, env=engine.env)
+        if outcome.status != 0:
+            raise failure(plan.image, log=record.log, steps=log.steps, jobs=jobs, memory_bytes=memory_bytes)
+        layout = _place(plan, work.raw, read_layout(roots["runtime-root"].layout), cache)
+    record.finish(
+        Result(
+            outcome=Outcome.BUILT,
+            seconds=time.monotonic() - began,
+            steps=log.steps,
+            digest=layout.manifest_digest,
+            layers=tuple(
+                LayerRecord(what=layer.created_by, digest=layer.digest, size_bytes=layer.size_bytes)
+                for layer in layout.layers
+            ),
+        )
+    )
+    return layout
+
+
+def _place(plan: Plan, raw: Path, base: Layout, cache: Cache) -> Layout:
+    """Write the canonical layout; a layout that is there already must have the same digest, or both are kept and shown."""
+    from spark_images.canonical import write_canonical
+    from spark_images.oci import read_layout
+    from spark_images.reproduce import layout_differences
+
+    place = cache.images / plan.plan_id
+    with tempfile.TemporaryDirectory(prefix="canonical-", dir=cache.work) as folder:
+        config = replace(plan.config, labels=((PLAN_LABEL, plan.plan_id), *plan.config.labels))
+        made = write_canonical(
+            raw=raw,
+            base=base,
+            config=replace(config, labels=tuple(sorted(config.labels))),
+            created_by=tuple(line for line in plan.dockerfile.splitlines() if line.startswith("COPY --from=")),
+            output=Path(folder, "layout"),
+        )
+        if not place.exists():
+            cache.images.mkdir(parents=True, exist_ok=True)
+            made.path.rename(place)
+            return read_layout(place)
+        there = read_layout(place)
+        if there.manifest_digest == made.manifest_digest:
+            tell(f"same digest as before: {made.manifest_digest}")
+            return there
+        kept = cache.images / f"{plan.plan_id}.differs-{made.manifest_digest[7:19]}"
+        shutil.rmtree(kept, ignore_errors=True)
+        made.path.rename(kept)
+        raise CanonicalError(
+            f"{_title(plan)} came out differently from the same plan {plan.plan_id[:12]}",
+            why=(
+                f"before: {there.manifest_digest} in {there.path}",
+                f"now:    {made.manifest_digest} in {kept}",
+                *layout_differences(there, read_layout(kept)),
+            ),
+            hint="something in the build is not determined by the plan; the files and sections above say where to look",
+        )
+
+
+def _root_image(root: Root, plan: Plan, store: Store, cache: Cache) -> RootImage:
+    from spark_images.debian import cached_root
+    from spark_images.engine.base import RootImage
+    from spark_images.oci import read_layout
+
+    layout = cached_root(
+        root.name,
+        [(deb, store.path(f"sha256:{deb.sha256}")) for deb in root.debs],
+        arch=root.arch,
+        epoch=plan.config.epoch,
+        slim=root.slim,
+        users=root.users,
+        cache=cache,
+    )
+    return RootImage(name=root.name, layout=layout, digest=read_layout(layout).manifest_digest)
+
+
+@contextmanager
+def _only_one(plan: Plan, cache: Cache) -> Iterator[None]:
+    """Two builds of one plan: the second waits, and then finds it built. The lock ends with the process that holds it."""
+    cache.work.mkdir(parents=True, exist_ok=True)
+    with (cache.work / f"{plan.plan_id}.lock").open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            tell(f"another process builds {_title(plan)}; waiting for it")
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def _reasons(plan: Plan, records: tuple[RecordView, ...]) -> tuple[str, ...]:
+    """Why this plan is not the one that was built last."""
+    from spark_images.record import last_built
+
+    last = last_built(records, plan.image, plan.target, plan.base)
+    if last is None:
+        return ("it was never built here",)
+    return differences(last.plan, plan.document()) or ("its layout is not in the cache, or a rebuild was asked for",)
+
+
+def _title(plan: Plan) -> str:
+    return f"{plan.image} for {plan.target} on {plan.base}"

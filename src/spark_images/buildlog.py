@@ -118,6 +118,11 @@ _PROTOCOL = re.compile(r"\[spark\] step ([\w.-]+) (begin|sample|end)((?: \w+=\d+
 _NINJA = re.compile(r"\[(\d+)/(\d+)\] (.+)")
 
 
+def _last_state(text: str) -> str:
+    """What a carriage return left of it: the end of a progress bar."""
+    return text.rpartition("\r")[2]
+
+
 class LogReader:
     """Reads a build's log as it grows: feed() it every line; `steps` and `current` say what is known so far."""
 
@@ -146,12 +151,13 @@ class LogReader:
 
     def feed(self, line: str) -> Event | None:
         """Take one line (with or without its newline); returns what it means, None if it means nothing here."""
-        clean = _ANSI.sub("", line).rstrip("\r\n").rpartition("\r")[2].rstrip()
+        clean = _ANSI.sub("", line).rstrip()
         if match := _BUILDKIT.match(clean):
             self._buildkit = True
-            self.vertex, self.text, self.printed = match[1], match[3], match[2] is not None
+            self.vertex, self.text, self.printed = match[1], _last_state(match[3]), match[2] is not None
             return self._output() if self.printed else self._buildkit_word()
-        self.text, self.printed = clean, False
+        self.text = clean = _last_state(clean)
+        self.printed = False
         if self._buildkit:  # its last words repeat lines of the log: they are not read twice
             self.vertex = ""
             return None

@@ -5,14 +5,15 @@ from __future__ import annotations
 import argparse
 import difflib
 import os
+import signal
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from types import FrameType
 from typing import TYPE_CHECKING, NoReturn
 
 from spark_images.cache import Cache
 from spark_images.errors import ConfigError, InterruptedByUser, SparkImagesError, UsageError
-from spark_images.process import sigterm_as_interrupt
 
 
 if TYPE_CHECKING:
@@ -21,10 +22,11 @@ if TYPE_CHECKING:
 
 def main(argv: Sequence[str]) -> int:
     """Run one verb; the exit status is 0 or that of the error, whose text is on stderr. No traceback for a user's mistake."""
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, _interrupt)
     try:
         options = _parser().parse_args(argv)
-        with sigterm_as_interrupt():
-            status: int = options.run(options)
+        status: int = options.run(options)
         return status
     except SparkImagesError as err:
         print(err.render(), file=sys.stderr)
@@ -36,6 +38,11 @@ def main(argv: Sequence[str]) -> int:
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or the interpreter complains at exit
         return 141
+
+
+def _interrupt(number: int, frame: FrameType | None) -> None:
+    """All that ends on Ctrl-C ends on SIGTERM and SIGHUP as well."""
+    raise KeyboardInterrupt(signal.Signals(number).name)
 
 
 class _Parser(argparse.ArgumentParser):
@@ -56,7 +63,9 @@ class _Parser(argparse.ArgumentParser):
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = _Parser(prog="spark_images", description="Reproducible container images for NVIDIA GB10.", allow_abbrev=False)
+    parser = _Parser(
+        prog="spark_images", description="Reproducible container images for NVIDIA GB10.", allow_abbrev=False
+    )
     parser.add_argument("--project", type=Path, default=Path.cwd(), help="folder with pins.yaml (default: here)")
     verbs = parser.add_subparsers(dest="verb", required=True, metavar="VERB")
 
@@ -71,12 +80,16 @@ def _parser() -> argparse.ArgumentParser:
         added.add_argument("--base", help="what the image stands on (default: the image's first for the target)")
 
     def engine(added: argparse.ArgumentParser) -> None:
-        added.add_argument("--engine", choices=("podman", "docker"), help="default: docker where it answers, else podman")
+        added.add_argument(
+            "--engine", choices=("podman", "docker"), help="default: docker where it answers, else podman"
+        )
 
     build = verb("build", _build, "Build an image, or say that it is built already and why that is known.")
     variant(build)
     engine(build)
-    build.add_argument("--memory", metavar="SIZE", help="cap of the build, e.g. 48GiB (default: what the host can spare)")
+    build.add_argument(
+        "--memory", metavar="SIZE", help="cap of the build, e.g. 48GiB (default: what the host can spare)"
+    )
     build.add_argument("--no-memory-limit", action="store_true", help="build without a cap: the host may go down")
     build.add_argument("--cold", action="store_true", help="use no engine cache and no compile cache; compare digests")
     build.add_argument("--explain", action="store_true", help="say what differs from the last build; build nothing")
@@ -102,14 +115,18 @@ def _parser() -> argparse.ArgumentParser:
     pull.add_argument("reference", metavar="HOST/NAME/IMAGE@sha256:…")
     pull.add_argument("--output", type=Path, required=True, help="a folder for the OCI layout")
 
-    fetch = verb("fetch", _fetch, "Put every pinned input of the images into the store; afterwards builds need no network.")
+    fetch = verb(
+        "fetch", _fetch, "Put every pinned input of the images into the store; afterwards builds need no network."
+    )
     fetch.add_argument("images", nargs="*", help="default: all")
 
     prune = verb("prune", _prune, "Empty the store of what no pin names, and old images and roots.")
     prune.add_argument("--dry-run", action="store_true")
 
     render = verb("render", _render, "Write the Dockerfiles that the templates and pins give.")
-    render.add_argument("--check", action="store_true", help="write nothing; fail with a diff where they are out of date")
+    render.add_argument(
+        "--check", action="store_true", help="write nothing; fail with a diff where they are out of date"
+    )
 
     lock = verb("lock", _lock, "Resolve the lock files of the pins anew.")
     lock.add_argument("pins", nargs="*", help="default: every pin with a lock")
@@ -255,7 +272,9 @@ def _render(options: argparse.Namespace) -> int:
         drifted.append(name)
         if options.check:
             sys.stdout.writelines(
-                difflib.unified_diff(found.splitlines(True), text.splitlines(True), f"{name} (committed)", f"{name} (rendered)")
+                difflib.unified_diff(
+                    found.splitlines(True), text.splitlines(True), f"{name} (committed)", f"{name} (rendered)"
+                )
             )
         else:
             write_text(path, text)
@@ -306,5 +325,7 @@ def _project(options: argparse.Namespace) -> Project:
 
     root = options.project.absolute()
     if not (root / "pins.yaml").is_file():
-        raise ConfigError(f"no pins.yaml in {root}", hint="run this in a clone of spark-images, or name one with `--project`")
+        raise ConfigError(
+            f"no pins.yaml in {root}", hint="run this in a clone of spark-images, or name one with `--project`"
+        )
     return Project(root)

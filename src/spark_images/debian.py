@@ -8,7 +8,6 @@ wins unseen. In one release of Debian only packages that exclude one another, or
 from __future__ import annotations
 
 import copy
-import errno
 import hashlib
 import io
 import json
@@ -24,7 +23,8 @@ from typing import BinaryIO
 from spark_images.cache import Cache
 from spark_images.debian_setup import User, set_up
 from spark_images.debian_tree import Slice, Tree, complete, merge, unpack
-from spark_images.errors import ConfigError, DiskFullError
+from spark_images.errors import ConfigError
+from spark_images.files import room_on, sync_folder
 from spark_images.locks import LockedDeb
 from spark_images.tarform import open_canonical
 
@@ -58,7 +58,7 @@ def assemble_root(
     """Write the root that the .debs make as one canonical tar; the same bytes on every run and machine.
 
     epoch: every file's time, seconds since 1970. slim: without documentation (copyright files stay), translations and
-    rare character sets. users: accounts with a home folder of their own. scratch: a folder with room for the unpacked .debs; TMPDIR if None.
+    rare character sets. users: accounts, each with a home folder. scratch: where to unpack; TMPDIR if None.
     Raises ContentError for a file that is no .deb, ConfigError for packages that do not go together.
     """
     chosen = _checked(debs, arch)
@@ -86,34 +86,27 @@ def cached_root(
 
     name: what the stage calls the root; for the work folder only. Raises as assemble_root does, and DiskFullError.
     """
-    from spark_images.oci import write_root_layout
+    from spark_images.oci import CANONICAL_FORM, write_root_layout
 
-    made = cache.roots / root_key((deb for deb, _ in debs), arch=arch, epoch=epoch, slim=slim, users=users)
+    key = root_key((deb for deb, _ in debs), arch=arch, epoch=epoch, slim=slim, users=users)
+    # Another compressor makes another layout of the same root.
+    made = cache.roots / hashlib.sha256(f"{key} {CANONICAL_FORM}".encode()).hexdigest()
     if made.is_dir():
         return made
-    try:
+    with room_on(cache.work):
         cache.roots.mkdir(parents=True, exist_ok=True)
         cache.work.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=cache.work, prefix=f"{name}-") as folder:
-            tar, layout = Path(folder, "root.tar"), Path(folder, "layout")
+            scratch, tar, layout = Path(folder), Path(folder, "root.tar"), Path(folder, "layout")
             with tar.open("wb") as file:
-                assemble_root(
-                    debs, arch=arch, epoch=epoch, output_tar=file, slim=slim, users=users, scratch=Path(folder)
-                )
+                assemble_root(debs, arch=arch, epoch=epoch, output_tar=file, slim=slim, users=users, scratch=scratch)
             write_root_layout(tar, architecture=arch, env=ROOT_ENV, epoch=epoch, output=layout)
             try:
                 layout.rename(made)
             except OSError:
-                if not made.is_dir():  # else another process was first with the same bytes
+                if not made.is_dir():  # else another process was first, with the same bytes
                     raise
-    except OSError as err:
-        if err.errno != errno.ENOSPC:
-            raise
-        raise DiskFullError(
-            f"no room to assemble `{name}` in `{cache.root}`",
-            why=("it needs about four times the size of the unpacked packages for a moment",),
-            hint="free space with `nox -s prune`, or name a folder on another disk in SPARK_IMAGES_CACHE",
-        ) from err
+            sync_folder(cache.roots)
     return made
 
 

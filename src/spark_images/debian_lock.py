@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 import os
 import re
 import shutil
-import subprocess
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from datetime import UTC
@@ -15,9 +12,12 @@ from pathlib import Path
 from urllib.parse import unquote
 
 from spark_images.errors import ConfigError, HostProgramError, RouteError
-from spark_images.locks import LockedDeb
+from spark_images.files import write_text
+from spark_images.locks import LockedDeb, made_from
 from spark_images.pins import DebsPin
+from spark_images.process import Captured, capture
 
+APT_TIMEOUT_S = 900.0  # package lists are 10 MB per architecture
 KEY_FOLDERS = (Path("/usr/share/keyrings"), Path("/etc/apt/trusted.gpg.d"))
 
 # One line of `apt-get --print-uris`: 'URL' package_version_arch.deb size SHA256:hex
@@ -52,13 +52,6 @@ Acquire::Retries "3";
 """
 
 
-def made_from(pin: DebsPin) -> str:
-    """Digest of what the lock depends on: suite, snapshot and sets, whatever order they are written in."""
-    sets = {one.name: {"packages": sorted(one.packages), "arches": sorted(one.arches)} for one in pin.sets}
-    source = {"suite": pin.suite, "snapshot": _snapshot(pin), "sets": sets}
-    return "sha256:" + hashlib.sha256(json.dumps(source, sort_keys=True).encode()).hexdigest()
-
-
 def resolve_debs(pin: DebsPin, *, work: Path, route: str | None = None) -> tuple[LockedDeb, ...]:
     """The .debs of every set on every architecture, each set closed over its dependencies, without recommendations.
 
@@ -77,7 +70,7 @@ def resolve_debs(pin: DebsPin, *, work: Path, route: str | None = None) -> tuple
     for arch in sorted({arch for one in pin.sets for arch in one.arches}):
         env = _prepare_apt(pin, arch, work / arch, route or pin.routes[0])
         update = _apt(["update"], env)
-        if update.returncode != 0:
+        if update.status != 0:
             raise RouteError(
                 f"pin `{pin.name}`: apt cannot read the package lists of `{pin.suite}` for `{arch}`",
                 why=_complaints(update),
@@ -87,13 +80,13 @@ def resolve_debs(pin: DebsPin, *, work: Path, route: str | None = None) -> tuple
             if arch not in one.arches:
                 continue
             install = _apt(["install", "--yes", "--print-uris", "--", *sorted(one.packages)], env)
-            if install.returncode != 0:
+            if install.status != 0:
                 raise ConfigError(
                     f"pin `{pin.name}`: set `{one.name}` cannot be resolved for `{arch}` in `{pin.suite}`",
                     why=_complaints(install),
                     hint=f"correct the packages of set `{one.name}` in pins.yaml, then run `nox -s lock`",
                 )
-            for deb in parse_uris(install.stdout, base_urls=_base_urls(pin, route or pin.routes[0])):
+            for deb in parse_uris(install.stdout.decode(), base_urls=_base_urls(pin, route or pin.routes[0])):
                 key = deb.package, deb.version, deb.arch
                 sets = {*(found[key].sets if key in found else ()), f"{one.name}/{arch}"}
                 found[key] = replace(deb, sets=tuple(sorted(sets)))
@@ -128,7 +121,7 @@ def parse_uris(output: str, *, base_urls: Mapping[str, str]) -> tuple[LockedDeb,
 
 
 def write_debs_lock(pin: DebsPin, debs: Iterable[LockedDeb], path: Path) -> None:
-    """Write the lock in one go: readers see the old file or the new one."""
+    """Write the lock, whole or not at all, in an order of its own."""
     lines = [
         f"# The .debs behind the pin `{pin.name}` of pins.yaml. Remade by `nox -s lock`; do not edit.",
         "schema: 1",
@@ -142,12 +135,7 @@ def write_debs_lock(pin: DebsPin, debs: Iterable[LockedDeb], path: Path) -> None
             f'path: {deb.path}, sha256: "{deb.sha256}", size: {deb.size_bytes}, sets: [{", ".join(deb.sets)}]}}'
         )
     path.parent.mkdir(parents=True, exist_ok=True)
-    new = path.with_name(f".{path.name}.{os.getpid()}")
-    with new.open("w", encoding="utf-8") as file:
-        file.write("\n".join(lines) + "\n")
-        file.flush()
-        os.fsync(file.fileno())
-    new.replace(path)
+    write_text(path, "\n".join(lines) + "\n")
 
 
 def _snapshot(pin: DebsPin) -> str:
@@ -194,13 +182,13 @@ def _prepare_apt(pin: DebsPin, arch: str, root: Path, route: str) -> dict[str, s
 def _host_transport() -> str:
     """How the host's apt reaches archives: its proxies and certificates are honoured, nothing else of it."""
     command = ["apt-config", "dump", "--no-empty", "--format", '%F "%v";%n', "Acquire::http", "Acquire::https"]
-    return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    return capture(command, timeout_s=APT_TIMEOUT_S).stdout.decode()
 
 
-def _apt(arguments: list[str], env: dict[str, str]) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(["apt-get", "-qq", *arguments], env=env, capture_output=True, text=True, check=False)
+def _apt(arguments: list[str], env: dict[str, str]) -> Captured:
+    return capture(["apt-get", "-qq", *arguments], env=env, timeout_s=APT_TIMEOUT_S)
 
 
-def _complaints(done: subprocess.CompletedProcess[str]) -> tuple[str, ...]:
-    lines = [line.strip() for line in (done.stdout + done.stderr).splitlines()]
+def _complaints(done: Captured) -> tuple[str, ...]:
+    lines = [line.strip() for line in (done.stdout.decode(errors="replace") + done.stderr).splitlines()]
     return tuple(line for line in lines if line and not line.startswith("'"))[-8:]

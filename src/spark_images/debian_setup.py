@@ -36,10 +36,10 @@ def set_up(tree: Tree, packages: Sequence[Package], *, key: str, users: Sequence
     for name, mode in _FOLDERS:
         tree.setdefault(name, folder(name, mode, epoch=epoch))
     for name in MERGED:
-        if f"usr/{name}" in tree:
+        if f"usr/{name}" in tree or _has_files(tree, f"usr/{name}"):
             tree[name] = link(name, f"usr/{name}", epoch=epoch)
     for name, target in (("var/run", "/run"), ("var/lock", "/run/lock")):
-        if not any(path.startswith(f"{name}/") for path in tree):
+        if not _has_files(tree, name):
             tree[name] = link(name, target, epoch=epoch)
     for name, programs in _ALTERNATIVES:
         program = next((program for program in programs if f"usr/bin/{program}" in tree), None)
@@ -55,6 +55,10 @@ def set_up(tree: Tree, packages: Sequence[Package], *, key: str, users: Sequence
     for _, uid, gid, home in users:
         path = home.strip("/")
         tree[path] = folder(path, 0o755, (uid, gid), epoch=epoch)
+
+
+def _has_files(tree: Tree, folder: str) -> bool:
+    return any(path.startswith(f"{folder}/") for path in tree)
 
 
 def _accounts(tree: Tree, users: Sequence[User]) -> Iterable[tuple[str, bytes]]:

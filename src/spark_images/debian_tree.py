@@ -165,6 +165,7 @@ def text(name: str, data: bytes, *, epoch: int) -> Entry:
 
 class _Member(Protocol):
     name: str
+    size: int
 
     def read(self, size: int = ...) -> bytes: ...
     def close(self) -> None: ...
@@ -205,10 +206,12 @@ def _decompress(member: _Member, out: BinaryIO) -> None:
             decompressor = _Plain()
         case other:
             raise ValueError(f"`{other}` is no compression that Debian packages have")
+    missing = member.size
     while chunk := member.read(_CHUNK_BYTES):
         out.write(decompressor.decompress(chunk))
+        missing -= len(chunk)
     member.close()
-    if not decompressor.eof:
+    if missing or not decompressor.eof:
         raise EOFError(f"{member.name} ends too early")
 
 

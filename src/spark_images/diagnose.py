@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from enum import Enum
 from typing import NamedTuple
 
 from spark_images.buildlog import LogReader, Step
-from spark_images.errors import BuildError, DiskFullError, EngineError, IsolationError, OutOfMemoryError, SparkImagesError
-from spark_images.units import GIB, MIB
+from spark_images.errors import (
+    BuildError,
+    DiskFullError,
+    EngineError,
+    IsolationError,
+    OutOfMemoryError,
+    SparkImagesError,
+)
+from spark_images.units import GIB, MIB, format_size
 
 
 class Kind(Enum):
@@ -44,6 +52,10 @@ class Diagnosis:
     file: str  # what was being compiled or linked, "" if the log does not say
     host: str  # NETWORK: whom it asked for, "" if the log does not say
 
+    def document(self) -> dict[str, object]:
+        """The same as JSON-able data, for the record."""
+        return {**asdict(self), "kind": self.kind.name.lower(), "excerpt": list(self.excerpt)}
+
 
 class _Line(NamedTuple):
     number: int
@@ -60,7 +72,7 @@ _STRONG: tuple[tuple[Kind, re.Pattern[str]], ...] = tuple(
             Kind.OUT_OF_MEMORY,
             [
                 r"^(?:.*: line \d+: +\d+ |make(?:\[\d+\])?: \*\*\* .*)?Killed(?: |$)",  # shells and make
-                r"\bKilled signal terminated program\b|internal compiler error: Killed|unable to execute command: Killed",
+                r"\bKilled signal terminated program\b|internal compiler error: Killed|execute command: Killed",
                 r"\bdied due to signal 9\b|terminated with signal 9\b|signal: 9, SIGKILL|died with <Signals\.SIGKILL",
                 r"returned non-zero exit status (?:-9|137)\b|\bexit (?:status|code):? (?:-9|9|137)\b",
                 r"(?i:cannot allocate memory|virtual memory exhausted|\bmemory exhausted\b|\bout of memory\b)",
@@ -103,7 +115,7 @@ _STRONG: tuple[tuple[Kind, re.Pattern[str]], ...] = tuple(
             Kind.COMPILE_ERROR,
             [
                 r"^(?:\S[^:(]*)(?::\d+(?::\d+)?|\(\d+\)): (?:fatal |internal compiler )?(?:error|Error)\b",
-                r"^(?:cc1(?:plus)?|g\+\+|gcc|c\+\+|clang(?:\+\+)?|\S+-g(?:cc|\+\+)): (?:fatal |internal compiler )?error: ",
+                r"^(?:cc1(?:plus)?|(?:\S+-)?g(?:cc|\+\+)|c\+\+|clang(?:\+\+)?): (?:fatal |internal compiler )?error: ",
                 r"^(?:nvcc|ptxas|cudafe\+\+|cicc|fatbinary) +(?:error|fatal)\b|^error\[E\d+\]: ",
             ],
         ),
@@ -112,14 +124,15 @@ _STRONG: tuple[tuple[Kind, re.Pattern[str]], ...] = tuple(
 # Often only the consequence of a line above, or of one that was met on the way and got over.
 _WEAK: tuple[tuple[Kind, re.Pattern[str]], ...] = (
     (Kind.PYTHON_EXCEPTION, re.compile(r"^Traceback \(most recent call last\):$")),
-    (Kind.UNKNOWN, re.compile(r"^CMake Error\b|^(?:\S+: )*(?i:error|fatal)\b ?:|: command not found$|: not found$|^FAILED: ")),
+    (Kind.UNKNOWN, re.compile(r"^CMake Error\b|^(?:\S+: )*(?i:error|fatal) ?:|: (?:command )?not found$|^FAILED: ")),
 )
 _FAILED = re.compile(r"^FAILED: (?:\[code=\d+\] )?(\S*)")
 _LOCATED = re.compile(r"^(?:In file included from )?([^\s:(<][^\s:(]*)(?::\d+|\(\d+\))")
 _COMPILED = re.compile(r"\s-c\s+(\S+\.\w+)|\s(\S+\.(?:cu|cpp|cc|cxx|c|S|rs))(?=\s|$)")
 _FRAME = re.compile(r'^  File "([^"]+)", line \d+')
-_HOST = re.compile(r"resolve (?:host|proxy): ([\w.-]+)|resolving '([\w.-]+)|host='([\w.-]+)|https?://([\w.-]+)|lookup ([\w.-]+)")
+_HOST = re.compile(r"(?:resolve (?:host|proxy): |resolving '|host='|https?://|lookup |connect to )([\w.-]+)")
 _END_OF_OUTPUT = re.compile(r"^\[\d+/\d+\] |^\[spark\] |^ninja: build stopped|^FAILED: |^During handling |^Traceback ")
+_CARETS = re.compile(r" +[~^]+$")
 _TICK = re.compile(r"\[spark\] step \S+ (?:begin|sample) ")
 _EXIT_STATUS = re.compile(r"exit (?:code|status):? (\d+)$")
 _EXCERPT_LINES = 8
@@ -187,10 +200,13 @@ def _steps_own(output: Sequence[_Line], engine: Sequence[_Line], step: Step | No
     strong = _first(output, _STRONG, ninja) or _first(output, _STRONG, 0)
     ended = next((_EXIT_STATUS.search(line.text) for line in engine), None)
     status = int(ended[1]) if ended else step.status if step else None
-    starved = bool(step and step.oom_kills) or status == 137 or any("cannot allocate memory" in line.text for line in engine)
+    starved = bool(step and step.oom_kills) or status == 137
+    starved = starved or any("cannot allocate memory" in line.text for line in engine)  # BuildKit's word for it
     # A killed process makes others fail, but it cannot make a compiler find an error at a place in a source.
-    if strong and not (starved and strong[0] in (Kind.COMPILE_ERROR, Kind.LINK_ERROR) and not _LOCATED.match(output[strong[1]].text)):
-        return strong
+    if strong:
+        vague = strong[0] in (Kind.COMPILE_ERROR, Kind.LINK_ERROR) and not _LOCATED.match(output[strong[1]].text)
+        if not (starved and vague):
+            return strong
     weak = _first(output, _WEAK, 0)
     if starved:
         return Kind.OUT_OF_MEMORY, ninja or (weak[1] if weak else max(0, len(output) - 1))
@@ -222,13 +238,14 @@ def _exception_line(output: Sequence[_Line], traceback: int) -> int:
 
 def _excerpt(output: Sequence[_Line], found: int, kind: Kind) -> tuple[str, ...]:
     start, stop = found, found + 1
-    if kind is Kind.PYTHON_EXCEPTION or (kind is Kind.UNKNOWN and found == len(output) - 1):
+    last_words = kind is Kind.UNKNOWN and all(line.text.startswith("[spark] ") for line in output[stop:])
+    if kind is Kind.PYTHON_EXCEPTION or last_words:
         start = max(0, found - _EXCERPT_LINES + 1)
     while kind is not Kind.PYTHON_EXCEPTION and stop < min(len(output), found + _EXCERPT_LINES):
         if _END_OF_OUTPUT.match(output[stop].text):
             break
         stop += 1
-    texts = [line.text for line in output[start:stop]]
+    texts = [line.text for line in output[start:stop] if line.text and not _CARETS.match(line.text)]
     return tuple(text if len(text) <= _EXCERPT_COLUMNS else text[: _EXCERPT_COLUMNS - 1] + "…" for text in texts)
 
 
@@ -243,7 +260,7 @@ def _file(output: Sequence[_Line], found: int, kind: Kind) -> str:
         return located[1]
     for i in range(found - 1, max(-1, found - _EXCERPT_LINES), -1):
         if compiled := _COMPILED.search(output[i].text):  # the command, as ninja and make print it
-            return compiled[1] or compiled[2]
+            return str(compiled[1] or compiled[2])
         if failed := _FAILED.match(output[i].text):
             return failed[1]
     return ""
@@ -252,7 +269,7 @@ def _file(output: Sequence[_Line], found: int, kind: Kind) -> str:
 def _host(output: Sequence[_Line]) -> str:
     for line in output[:_EXCERPT_LINES]:
         if match := _HOST.search(line.text):
-            return next(filter(None, match.groups()))
+            return match[1]
     return ""
 
 
@@ -268,12 +285,13 @@ def build_error(diagnosis: Diagnosis, *, image: str, log: str, step: Step | None
         why.insert(0, f"file: {diagnosis.file}")
     error, hint = _consequence(diagnosis, log)
     if diagnosis.kind is Kind.OUT_OF_MEMORY and step:
-        cap = f" of {step.limit_mib * MIB / GIB:.1f}" if step.limit_mib else ""
-        compilers = f" with {step.peak_compilers} compilers" if step.peak_compilers else ""
+        cap = f" of {format_size(step.limit_mib * MIB)}" if step.limit_mib else ""
+        compilers = f", compilers running: {step.peak_compilers}" if step.peak_compilers else ""
         killed = f"; first killed: `{diagnosis.file}`" if diagnosis.file else ""
-        why[:-1] = [f"peak {step.peak_mib * MIB / GIB:.1f}{cap} GiB{compilers}{killed}"]
+        why[:-1] = [f"peak {format_size(step.peak_mib * MIB)}{cap}{compilers}{killed}"]
         if step.limit_mib:  # half as much again: a compiler that was killed did not show its whole peak
-            hint = f"give it more with `--memory {-(-step.limit_mib * 3 // 2048)}GiB`, or free what holds memory now"
+            more = math.ceil(step.limit_mib * 1.5 * MIB / GIB)
+            hint = f"give it more with `--memory {more}GiB`, or free what holds memory now"
     return error(what, why=[*diagnosis.excerpt, *why], hint=hint)
 
 
@@ -282,8 +300,8 @@ def _consequence(diagnosis: Diagnosis, log: str) -> tuple[type[SparkImagesError]
         case Kind.OUT_OF_MEMORY:
             return OutOfMemoryError, "give it more with `--memory`, or free what holds memory now"
         case Kind.NETWORK:
-            asked = f"`{diagnosis.host}`" if diagnosis.host else "it"
-            return BuildError, f"builds have no network: pin in pins.yaml what it wanted from {asked}, and it will be mounted"
+            host = f" from `{diagnosis.host}`" if diagnosis.host else ""
+            return BuildError, f"builds have no network: pin what it wanted{host} in pins.yaml, then it is mounted"
         case Kind.DISK_FULL:
             return DiskFullError, "free some with `nox -s prune` and `nox -s clean`, or give the engine a larger disk"
         case Kind.NOT_ISOLATED:
@@ -291,6 +309,6 @@ def _consequence(diagnosis: Diagnosis, log: str) -> tuple[type[SparkImagesError]
         case Kind.CAP_NOT_PROVED:
             return IsolationError, "nothing was built; go on without a limit by typing `--no-memory-limit`"
         case Kind.ENGINE:
-            return EngineError, "see `nox -s doctor`"
+            return EngineError, "run the same command again with `replay.sh` beside the log, or try `--engine`"
         case _:
             return BuildError, f"the whole log: `less +{diagnosis.line_number} {log}`"

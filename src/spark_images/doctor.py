@@ -52,9 +52,8 @@ class Finding:
 
 def check_host(facts: HostFacts) -> tuple[Finding, ...]:
     """What the facts mean for the work, most important first."""
-    engine = _engine(facts)
-    findings = [engine]
-    if engine.found.startswith("podman"):
+    findings = [_engine(facts)]
+    if facts.programs.get("podman") and not facts.programs.get("docker"):
         findings.append(_runtime(facts))
         if not facts.root:
             findings.append(_rootless(facts))
@@ -88,8 +87,19 @@ def root_line(findings: Iterable[Finding]) -> str:
     return " && ".join(steps)
 
 
+def remedy(findings: Iterable[Finding], facts: HostFacts) -> str:
+    """The one line that gets what the findings lack, as this user types it, and what else there is to do."""
+    bad = [finding for finding in findings if finding.standing is not Standing.GOOD]
+    line = root_line(bad)
+    if line and not facts.apt:
+        line = f"as on Debian, with this system's packages: {line}"
+    elif line and not facts.root:
+        line = f"sudo sh -c {shlex.quote(line)}"
+    return "; ".join(text for text in (line, *(finding.note for finding in bad)) if text)
+
+
 def require(*needs: Need, env: Mapping[str, str]) -> None:
-    """Make sure of what a verb needs, in a few ms where it is there. Root has it installed where SPARK_IMAGES_INSTALL is 1.
+    """Make sure of what a verb needs, in a few ms where it is there; with SPARK_IMAGES_INSTALL=1 root installs it.
 
     Raises HostProgramError with the one line to run where something is missing.
     """
@@ -114,7 +124,7 @@ def doctor(*, install: bool, env: Mapping[str, str]) -> None:
     findings = check_host(facts)
     if install and root_line(findings):
         if not (facts.root and facts.apt):
-            raise HostProgramError("`--install` works as root on Debian and Ubuntu", hint=_remedy(findings, facts))
+            raise HostProgramError("`--install` works as root on Debian and Ubuntu", hint=remedy(findings, facts))
         _install(findings, env)
         facts = read_host(env)
         findings = check_host(facts)
@@ -125,11 +135,9 @@ def doctor(*, install: bool, env: Mapping[str, str]) -> None:
 
 def _engine(facts: HostFacts) -> Finding:
     standing, packages, command, note = Standing.GOOD, (), "", ""
-    docker, podman = facts.programs.get("docker"), facts.programs.get("podman")
-    if docker:
-        found = f"docker {docker}"
-    elif podman:
-        found = f"podman {podman}"
+    there = [f"{name} {version}" for name in ("docker", "podman") if (version := facts.programs.get(name))]
+    if there:
+        found = "; ".join(there)
     elif "permission denied" in facts.docker_problem:
         found = f"docker, which {facts.user} may not use"
         standing, command = Standing.LACKING, f"usermod -aG docker {shlex.quote(facts.user)}"
@@ -180,7 +188,7 @@ def _emulation(facts: HostFacts) -> Finding:
     cpu, arch = ("x86_64", "amd64") if facts.machine == "aarch64" else ("aarch64", "arm64")
     handler = f"qemu-{cpu}"
     there = handler in facts.binfmt
-    # systemd registers the handler with the package; elsewhere, and in place of one without flag F, root does it by hand.
+    # systemd registers the handler with the package; elsewhere, and in place of one without flag F, it is done by hand.
     mount = f"{{ mountpoint -q {BINFMT} || mount -t binfmt_misc binfmt_misc {BINFMT}; }}"
     forget = f"{{ [ ! -e {BINFMT}/{handler} ] || echo -1 >{BINFMT}/{handler}; }}"
     register = f"{forget} && cat /usr/lib/binfmt.d/{handler}.conf >{BINFMT}/register"
@@ -244,17 +252,7 @@ def _unmet(facts: HostFacts, needs: Iterable[Need]) -> tuple[Finding, ...]:
 def _missing(lacking: Iterable[Finding], facts: HostFacts) -> HostProgramError:
     names = ", ".join(finding.name for finding in lacking)
     why = [f"{one.name}: {one.purpose}" + (f"; found {one.found}" if one.found else "") for one in lacking]
-    return HostProgramError(f"this machine lacks: {names}", why=why, hint=_remedy(lacking, facts))
-
-
-def _remedy(findings: Iterable[Finding], facts: HostFacts) -> str:
-    bad = [finding for finding in findings if finding.standing is not Standing.GOOD]
-    line = root_line(bad)
-    if line and not facts.apt:
-        line = f"as on Debian, with this system's packages: {line}"
-    elif line and not facts.root:
-        line = f"sudo sh -c {shlex.quote(line)}"
-    return "; ".join(text for text in (line, *(finding.note for finding in bad)) if text)
+    return HostProgramError(f"this machine lacks: {names}", why=why, hint=remedy(lacking, facts))
 
 
 def _install(findings: Iterable[Finding], env: Mapping[str, str]) -> None:
@@ -279,5 +277,5 @@ def _print(findings: Iterable[Finding], facts: HostFacts) -> None:
     console = Console(highlight=False)
     console.print(table)
     for finding in findings:
-        if remedy := _remedy([finding], facts):
-            console.print(f"\n{finding.name}:\n  {remedy}", markup=False, soft_wrap=True)
+        if helps := remedy([finding], facts):
+            console.print(f"\n{finding.name}:\n  {helps}", markup=False, soft_wrap=True)

@@ -41,6 +41,7 @@ class Section:
 
     def __init__(self, mistakes: Mistakes, node: Map | None, where: str, line: int) -> None:
         self.given = node is not None  # False: there is no such mapping; it reads as empty
+        self.empty = not node or not node.entries
         self.line = line  # of its key
         self._mistakes = mistakes
         self._entries = node.entries if node else {}
@@ -49,6 +50,10 @@ class Section:
         self._asked: set[str] = set()
         self._missing: dict[str, str] = {}
         self._sections: list[Section] = []
+
+    def has(self, key: str) -> bool:
+        """Whether the key is given."""
+        return self._ask(key) is not None
 
     def value(self, key: str, form: Form[T]) -> T:
         """The scalar of a compulsory key."""
@@ -124,8 +129,8 @@ class Section:
         self._mistakes.add(self._key_lines.get(key, self.line), below(self._where, key), text)
 
     def abandon(self) -> None:
-        """Say nothing of further keys, because what they should be cannot be known."""
-        self._asked.update(self._entries)
+        """Say nothing of further keys, as nobody can know what belongs here; a missing key may still be misspelt."""
+        self._asked.update(key for key in self._entries if not difflib.get_close_matches(key, self._missing, n=1))
 
     def finish(self) -> None:
         """Report unknown and missing keys, here and below; a misspelt compulsory key is one mistake, not two."""

@@ -65,13 +65,16 @@ class OtherSizeError(Exception):
 
 @dataclass(eq=False)
 class Transfer:
-    """What is known of a running download: for the display, and for whoever wants to cut it off."""
+    """What is known of a running download: for the display, and for whoever wants to cut it off.
+
+    size_bytes: None until somebody says. resumed: bytes of an earlier attempt were kept; a wrong digest may be theirs.
+    """
 
     label: str
     size_bytes: int | None
     done_bytes: int = 0
     moved_at: float = field(default_factory=time.monotonic)
-    resumed: bool = False  # bytes of an earlier attempt were kept, so a wrong digest may be theirs
+    resumed: bool = False
     _response: requests.Response | None = None
 
     def cut(self) -> None:
@@ -103,22 +106,24 @@ def download(
     url: str,
     incoming: Incoming,
     *,
+    size_bytes: int | None,
     transfer: Transfer,
     patience: Patience,
     stop: threading.Event,
 ) -> None:
     """Append to `incoming`, which is open, until all of the file is here. The digest is the caller's to check.
 
-    Raises TransferError when the route has nothing or patience ends, OtherSizeError as soon as it shows.
+    size_bytes: what the file must have, where that is known. Raises TransferError when the route has nothing or
+    patience ends, OtherSizeError as soon as it shows.
     """
 
     def attempt() -> None:
         before = incoming.size
         try:
             if urlsplit(url).scheme == "file":
-                _copy(url, incoming, transfer, stop)
+                _copy(url, incoming, size_bytes, transfer, stop)
             else:
-                _get(session, url, incoming, transfer, patience.timeout_s, stop)
+                _get(session, url, incoming, size_bytes, transfer, patience.timeout_s, stop)
         finally:
             progress[0] = incoming.size > before
 
@@ -149,12 +154,17 @@ def persist(
 
 
 def _get(
-    session: requests.Session, url: str, incoming: Incoming, transfer: Transfer, timeout_s: float, stop: threading.Event
+    session: requests.Session,
+    url: str,
+    incoming: Incoming,
+    size: int | None,
+    transfer: Transfer,
+    timeout_s: float,
+    stop: threading.Event,
 ) -> None:
     import requests
     import urllib3
 
-    size = transfer.size_bytes
     if size is not None and incoming.size > size:
         incoming.open(resume=False)
     if size is not None and incoming.size == size > 0:
@@ -169,7 +179,7 @@ def _get(
             if total is not None and size is not None and total != size:
                 raise OtherSizeError(total)
             transfer.resumed |= incoming.size > 0
-            transfer.done_bytes, transfer.size_bytes = incoming.size, size if size is not None else total
+            transfer.done_bytes, transfer.size_bytes = incoming.size, total if size is None else size
             transfer.moved_at = time.monotonic()
             transfer._response = response
             _receive(response, incoming, transfer, stop)
@@ -177,8 +187,8 @@ def _get(
         raise explain(err, timeout_s=timeout_s) from err
     finally:
         transfer._response = None
-    if transfer.size_bytes is not None and incoming.size < transfer.size_bytes:
-        raise TransferError(f"the connection broke after {incoming.size} of {transfer.size_bytes} bytes", passing=True)
+    if size is not None and incoming.size < size:
+        raise TransferError(f"the connection broke after {incoming.size} of {size} bytes", passing=True)
 
 
 def _begin(response: requests.Response, incoming: Incoming) -> int | None:
@@ -220,12 +230,12 @@ def _receive(response: requests.Response, incoming: Incoming, transfer: Transfer
         amount = max(amount // 2, LEAST_READ_BYTES) if took > READ_S else amount
 
 
-def _copy(url: str, incoming: Incoming, transfer: Transfer, stop: threading.Event) -> None:
+def _copy(url: str, incoming: Incoming, size: int | None, transfer: Transfer, stop: threading.Event) -> None:
     path = Path(url2pathname(urlsplit(url).path))
     try:
         with path.open("rb") as stream:
             total = os.fstat(stream.fileno()).st_size
-            if transfer.size_bytes is not None and total != transfer.size_bytes:
+            if size is not None and total != size:
                 raise OtherSizeError(total)
             transfer.resumed |= incoming.size > 0
             stream.seek(incoming.size)

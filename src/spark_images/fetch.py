@@ -46,7 +46,7 @@ def fetch(
 ) -> FetchSummary:
     """Bring every content that the store lacks, `jobs` at a time; verified before it is visible.
 
-    patience: default from SPARK_IMAGES_TIMEOUT_S. index: default from pip's configuration, read only where it is needed.
+    patience: default from SPARK_IMAGES_TIMEOUT_S. index: default from pip's configuration, read only where needed.
     Raises RouteError (no route left), ContentError (another content), DiskFullError, InterruptedByUser; the other
     downloads stop with the first error. What is complete stays; what is not goes on from where it was the next time.
     """

@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Protocol, Self
 
 from spark_images.download import Transfer
+from spark_images.units import format_size
 
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
@@ -47,7 +48,7 @@ class Lines:
             return
         self._next = time.monotonic() + LINE_EVERY_S
         now = ", ".join(transfer.label for transfer in transfers)
-        size = f"{done_bytes / 1e6:.1f} of {self.total_bytes / 1e6:.1f} MB"
+        size = f"{format_size(done_bytes)} of {format_size(max(self.total_bytes, done_bytes))}"
         self.note(f"fetch: {done_files} of {self.files} files, {size}; now: {now}")
 
 

@@ -16,7 +16,7 @@ from spark_images.units import format_size
 
 @contextmanager
 def room_on(path: Path) -> Iterator[None]:
-    """Turns "no space left" and "quota exceeded" of what is written inside into a DiskFullError that names the place."""
+    """Turns "no space left" and "quota exceeded" inside the block into a DiskFullError that names the place."""
     try:
         yield
     except OSError as error:
@@ -27,7 +27,7 @@ def room_on(path: Path) -> Iterator[None]:
         raise DiskFullError(
             f"no room left to write `{path}`",
             why=(f"its file system has {format_size(usage.free)} free of {format_size(usage.total)}",),
-            hint="remove what no pin names any more with `nox -s prune`, or choose another disk with `SPARK_IMAGES_CACHE`",
+            hint="remove what no pin names any more with `nox -s prune`, or name a larger disk in `SPARK_IMAGES_CACHE`",
         ) from error
 
 
@@ -45,7 +45,7 @@ def _temporary_beside(path: Path, text: str, mode: int) -> Iterator[Path]:
     temporary = path.with_name(f".{path.name}.{os.getpid()}.{secrets.token_hex(4)}")
     try:
         # os.open rather than tempfile: the user's umask decides who may read what is in the cache
-        with open(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as stream:
+        with os.fdopen(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as stream:
             stream.write(text.encode())
             stream.flush()
             os.fsync(stream.fileno())

@@ -98,12 +98,12 @@ TEXT = Form(
     lambda text: text if 0 < len(text) <= 500 and text.isprintable() and not set('"$\\`').intersection(text) else None,
     "",
 )
-VERSION = matching("a version", _VERSION, most=100)
+VERSION = matching("a version of letters, digits and `._+-`", _VERSION, most=100)
 SHA256 = matching("64 hex digits", r"[0-9a-f]{64}")
 DIGEST = matching("`sha256:` and 64 hex digits", r"sha256:[0-9a-f]{64}")
 COMMIT = matching("40 hex digits", r"[0-9a-f]{40}")
 URL = matching("an address (https://, http:// or file:///)", f"{_ADDRESS}{_ADDRESS_CHARACTER}+", most=500)
-RELATIVE_PATH = Form("a relative path without `..`", _relative, "")
+RELATIVE_PATH = Form("a relative path of letters, digits and `_.+~%/-`, without `..`", _relative, "")
 ABSOLUTE_PATH = matching("an absolute path", r"/|(?:/[A-Za-z0-9_+-][A-Za-z0-9_.+-]*)+")
 FILE_NAME = matching("a file name", r"[A-Za-z0-9_][A-Za-z0-9_.-]*", most=100)
 TIME = Form("a time with its zone, as `2026-11-01T00:00:00Z`", _time, EPOCH)
@@ -131,7 +131,6 @@ DEB_PACKAGE = matching("a Debian package's name", r"[a-z0-9][a-z0-9.+-]+", most=
 DEB_VERSION = matching("a Debian version", r"[0-9][0-9A-Za-z.+:~-]*", most=100)
 DEB_ARCH = one_of("amd64", "arm64", "all")
 DEB_ARCHIVE = one_of("debian", "debian-security")
-DEB_SET = matching("a set and an architecture, as `runtime/arm64`", r"[a-z][a-z0-9-]*/(?:amd64|arm64)")
 DEB_ROUTE = matching(
     "an address with {archive} and {path} in it, and {snapshot} where it is wanted",
     rf"{_ADDRESS}(?:{_ADDRESS_CHARACTER}|\{{(?:archive|snapshot)\}})*\{{path\}}",

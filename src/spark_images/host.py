@@ -54,7 +54,7 @@ class HostFacts:
 
 
 def read_host(env: Mapping[str, str], *, versions: bool = True) -> HostFacts:
-    """Look at the machine. Without `versions` it takes a few ms: where podman is, docker counts as absent and no program runs."""
+    """Look at the machine. Without `versions` that takes a few ms: where podman is, docker is passed over as well."""
     search = f"{env.get('PATH', '')}:{ADMIN_FOLDERS}"
     places = {name: place for name in PROGRAMS if (place := shutil.which(name, path=search))}
     docker_problem = ""

@@ -7,16 +7,14 @@ import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Literal
 
 from spark_images.cuobjdump import GpuCode
 from spark_images.elf import ElfFacts
-
-Kind = Literal["file", "directory", "symlink", "other"]
+from spark_images.imagefiles import FileType
 
 MACHINES = {"arm64": "aarch64", "amd64": "x86_64"}  # OCI architecture -> ELF machine
 HOST_LIBRARIES = frozenset({"libcuda.so.1"})  # mounted from the host's driver by NVIDIA's container runtime
-SHARED_TEMPORARY = frozenset({"/tmp", "/var/tmp"})  # world-writable with the sticky bit in every Debian
+SHARED_TEMPORARY = frozenset({"/tmp", "/var/tmp", "/run/lock"})  # world-writable with the sticky bit in every Debian
 MAX_LINKS = 40  # as many as Linux follows
 
 BUILD_TOOLS = re.compile(
@@ -38,7 +36,7 @@ class ImageFile:
     """One path of an image after all its layers."""
 
     path: str  # absolute: "/usr/bin/dash"
-    kind: Kind
+    kind: FileType
     mode: int  # permission bits with setuid, setgid and sticky
     uid: int = 0
     size: int = 0  # bytes
@@ -52,8 +50,12 @@ Findings = tuple[str, ...]
 
 
 def tree_of(files: Iterable[ImageFile]) -> Tree:
-    """The files by path, in the order of their paths."""
-    return {file.path: file for file in sorted(files, key=lambda file: file.path)}
+    """The files by path, in the order of their paths, with the folders that a layer need not name."""
+    found = {file.path: file for file in files}
+    for path in [*found]:
+        while (path := posixpath.dirname(path)) != "/" and path not in found:
+            found[path] = ImageFile(path=path, kind="directory", mode=0o755)  # as container runtimes make them
+    return dict(sorted(found.items()))
 
 
 def real_path(tree: Tree, path: str) -> str | None:

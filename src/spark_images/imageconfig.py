@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+PLAN_LABEL = "io.spark-images.plan-id"  # added last: a Dockerfile cannot hold the plan_id, which is taken over its text
+
 
 @dataclass(frozen=True, kw_only=True)
 class ImageConfig:

@@ -102,7 +102,7 @@ def read_image(path: Path, *, pins: Pins, targets: tuple[Target, ...]) -> Image:
                 (key, arguments.value(key, forms.ARGUMENT)) for key in arguments.names(forms.ARGUMENT_NAME)
             ),
         )
-        if supports.given and not image.supports:
+        if supports.given and supports.empty:
             top.refuse("supports", "names no target")
         _check_arches(top, image, pins, targets)
         return image

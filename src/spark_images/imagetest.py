@@ -9,12 +9,11 @@ from __future__ import annotations
 import json
 import os
 import shlex
-import shutil
 import socket
 import subprocess
 import sys
 import xml.etree.ElementTree as ElementTree
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
@@ -24,7 +23,9 @@ import pytest
 
 from spark_images.elf import BrokenElfError, is_elf, read_elf
 from spark_images.errors import CheckError
-from spark_images.imagechecks import ImageFile, Kind, Tree, tree_of
+from spark_images.imagechecks import ImageFile, Tree, tree_of
+from spark_images.imagefiles import FileEntry, walk_files
+from spark_images.oci import read_layout
 
 if TYPE_CHECKING:
     import docker
@@ -33,7 +34,6 @@ if TYPE_CHECKING:
 
     from spark_images.engine.base import Engine
     from spark_images.images import Image
-    from spark_images.oci import FileEntry
     from spark_images.project import Project
     from spark_images.targets import Target
 
@@ -43,7 +43,7 @@ COMMAND_TIMEOUT_S = 30  # of one command inside a container; 0.1 s each under em
 
 @dataclass(frozen=True, kw_only=True)
 class Failure:
-    """One test that did not pass: its name, and the last line of why."""
+    """One test that did not pass: its name, and the first line of why."""
 
     test: str
     reason: str
@@ -95,8 +95,7 @@ def run_image_tests(
 ) -> TestResults:
     """Run images/<name>/tests against an image that the engine holds as `reference`; junit.xml, results.json go to `results`.
 
-    cuobjdump: as unpack_cuobjdump() returns it. The environment must already be the one in which the engine's CLI works.
-    Raises CheckError where pytest itself failed: bad arguments, no tests.
+    cuobjdump: as unpack_cuobjdump() returns it. Raises CheckError where pytest itself failed: bad arguments, no tests.
     """
     results.mkdir(parents=True, exist_ok=True)
     subject = Subject(
@@ -119,7 +118,8 @@ def run_image_tests(
     print("+", shlex.join(command), file=sys.stderr)
     source = str(Path(__file__).parents[1])
     path = os.pathsep.join(filter(None, [source, os.environ.get("PYTHONPATH", "")]))
-    done = subprocess.run(command, cwd=project.root, env={**os.environ, "PYTHONPATH": path}, check=False)
+    env = {**os.environ, **engine.env, "PYTHONPATH": path}
+    done = subprocess.run(command, cwd=project.root, env=env, check=False)
     if done.returncode not in (0, 1) or not junit.exists():
         meaning = {2: "interrupted, or a test file cannot be imported", 4: "bad arguments", 5: "no test was selected"}
         raise CheckError(
@@ -164,38 +164,19 @@ class ImageUnderTest:
         self.image = self.project.image(subject.image)
         self.target, self.base = self.project.variant(self.image, subject.target, subject.base)
         self.reference = subject.reference
+        self.layout = Path(subject.layout)
         self.cuobjdump = Path(subject.cuobjdump)
 
     @cached_property
     def files(self) -> Tree:
         """Every path of the canonical layout after all layers, ELF files read."""
-        from spark_images.oci import read_layout, walk_files
-
-        return tree_of(image_file(entry) for entry in walk_files(read_layout(Path(self.subject.layout))))
-
-    def copy_file(self, path: str, dest: Path) -> Path:
-        """One regular file of the layout, copied out to `dest`."""
-        from spark_images.oci import read_layout, walk_files
-
-        for entry in walk_files(read_layout(Path(self.subject.layout))):
-            if absolute(entry.path) == path:
-                with entry.open() as stream, dest.open("wb") as out:
-                    shutil.copyfileobj(stream, out)
-                return dest
-        raise CheckError(f"the image has no file `{path}`")
-
-
-def absolute(path: str) -> str:
-    """A path of a layer as the container sees it."""
-    return "/" + path.strip("/")
+        return tree_of(image_file(entry) for entry in walk_files(read_layout(self.layout)))
 
 
 def image_file(entry: FileEntry) -> ImageFile:
-    """What the checks need to know of one path of a layout; the beginning of every regular file is read."""
-    kinds: Mapping[str, Kind] = {"file": "file", "directory": "directory", "symlink": "symlink"}
-    kind = kinds.get(entry.type, "other")
+    """What the checks need to know of one path of a layout; the first bytes of every file are read, and all of an ELF file."""
     elf, broken = None, ""
-    if kind == "file" and entry.size >= 4:
+    if entry.type == "file" and not entry.link and entry.size >= 4:  # a hard link's content is read where it lies
         with entry.open() as stream:
             if is_elf(stream.read(4)):
                 stream.seek(0)
@@ -204,8 +185,8 @@ def image_file(entry: FileEntry) -> ImageFile:
                 except BrokenElfError as err:
                     broken = str(err)
     return ImageFile(
-        path=absolute(entry.path),
-        kind=kind,
+        path=f"/{entry.path}",
+        kind=entry.type,
         mode=entry.mode,
         uid=entry.uid,
         size=entry.size,
@@ -230,13 +211,8 @@ def engine(under_test: ImageUnderTest) -> Engine:
     from spark_images.cache import Cache
     from spark_images.engine import choose_engine
 
-    project = under_test.project
-    return choose_engine(
-        under_test.subject.engine,
-        cache=Cache.from_env(os.environ),
-        buildkit_image=project.buildkit_image(os.environ),
-        env=os.environ,
-    )
+    cache = Cache.from_env(os.environ)
+    return choose_engine(under_test.subject.engine, cache=cache, buildkit_image="", env=os.environ)  # nothing is built here
 
 
 @pytest.fixture(scope="session")

@@ -89,5 +89,6 @@ def parse_size(text: str, *, option: str = "--memory") -> int:
     factor = _UNITS.get(match[2].lower()) if match else None
     if match is None or factor is None or float(match[1]) == 0:
         problem = "has no unit" if match and not match[2] else "is not a size"
-        raise UsageError(f"`{option} {text}`: `{text}` {problem}", hint=f"write it like `{option} 8GiB` or `{option} 8192MiB`")
+        hint = f"write it like `{option} 8GiB` or `{option} 8192MiB`"
+        raise UsageError(f"`{option} {text}`: `{text}` {problem}", hint=hint)
     return int(float(match[1]) * factor)

@@ -61,25 +61,33 @@ def read_entries(tar_stream: BinaryIO, *, name: str, epoch: int = 0) -> Iterator
     of a kind that layers do not have.
     """
     try:
-        tar = tarfile.open(fileobj=tar_stream, mode="r:", encoding="utf-8", errors="surrogateescape")
-        while (info := tar.next()) is not None:
-            tar.members.clear()  # or it keeps every entry of the archive
-            entry = canonical_info(info, epoch=epoch)
-            entry.offset_data = info.offset_data
-            if entry.name in ("", "."):
-                continue
-            if any(part in ("", ".", "..") for part in entry.name.split("/")):
-                raise CanonicalError(f"layer `{name}` has an entry with the path `{info.name}`")
-            if info.type not in _KNOWN or info.issparse():
-                raise CanonicalError(f"layer `{name}`: `{info.name}` is of the unknown type {info.type!r}")
-            yield entry
+        with tarfile.open(fileobj=tar_stream, mode="r:", encoding="utf-8", errors="surrogateescape") as tar:
+            while (info := tar.next()) is not None:
+                tar.members.clear()  # type: ignore[attr-defined] # or it keeps every entry of the archive
+                entry = canonical_info(info, epoch=epoch)
+                entry.offset_data = info.offset_data
+                if entry.name in ("", "."):
+                    continue
+                if any(part in ("", ".", "..") for part in entry.name.split("/")):
+                    raise CanonicalError(f"layer `{name}` has an entry with the path `{info.name}`")
+                if info.type not in _KNOWN or info.issparse():
+                    raise CanonicalError(f"layer `{name}`: `{info.name}` is of the unknown type {info.type!r}")
+                yield entry
         tar_stream.seek(tar.offset)
         # tarfile takes a damaged header in the middle for the end
         complete = tar_stream.read(tarfile.BLOCKSIZE) == bytes(tarfile.BLOCKSIZE)
     except tarfile.TarError as err:
-        raise _damaged(name) from err
+        raise damaged(name) from err
     if not complete:
-        raise _damaged(name)
+        raise damaged(name)
+
+
+def damaged(name: str) -> CanonicalError:
+    """The error for a layer whose tar is not what it should be."""
+    return CanonicalError(
+        f"layer `{name}` is damaged: it is no complete tar archive",
+        hint="remove the folder that it lies in and run the same command again",
+    )
 
 
 def whiteout(path: str) -> tuple[str, bool] | None:
@@ -94,8 +102,9 @@ def whiteout(path: str) -> tuple[str, bool] | None:
 
 
 def parents(path: str) -> Iterator[str]:
-    """`a/b` and `a` of `a/b/c`."""
-    while path := path.rpartition("/")[0]:
+    """`a/b`, `a` and the root, which is the empty string, of `a/b/c`."""
+    while path:
+        path = path.rpartition("/")[0]
         yield path
 
 
@@ -109,7 +118,7 @@ class _Uncompressed(io.RawIOBase):
     def _open(self) -> None:
         self._position = 0
         if self._media_type == TAR_GZIP:
-            self._stream = cast(BinaryIO, gzip.open(self._blob, "rb"))
+            self._stream = cast(BinaryIO, gzip.open(self._blob, "rb"))  # noqa: SIM115 - close() closes it
         else:
             from zstandard import ZstdDecompressor
 
@@ -131,7 +140,7 @@ class _Uncompressed(io.RawIOBase):
         try:
             data = self._stream.read(memoryview(buffer).nbytes)
         except (EOFError, zlib.error, gzip.BadGzipFile, ZstdError) as err:
-            raise _damaged(self._blob.name) from err
+            raise damaged(self._blob.name) from err
         memoryview(buffer)[: len(data)] = data
         self._position += len(data)
         return len(data)
@@ -153,10 +162,3 @@ class _Uncompressed(io.RawIOBase):
         if not self.closed:
             self._stream.close()
         super().close()
-
-
-def _damaged(name: str) -> CanonicalError:
-    return CanonicalError(
-        f"layer `{name}` is damaged: it is no complete tar archive",
-        hint="remove the folder that it lies in and run the same command again",
-    )

@@ -9,16 +9,15 @@ import os
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from spark_images.errors import CanonicalError
 from spark_images.files import room_on, sync_folder
-from spark_images.layers import CHUNK, TAR_ZSTD, Layer
+from spark_images.layers import CHUNK, TAR, TAR_ZSTD, Layer
 
 if TYPE_CHECKING:
-    from _typeshed import ReadableBuffer
     from zstandard import ZstdCompressionObj
 
 ZSTD_LEVEL = 3  # as fast as the rest of the work; -9 is a quarter of the speed for a tenth less
@@ -26,7 +25,7 @@ ZSTD_VERSION = (1, 5, 7)  # another libzstd writes other bytes
 UNCOMPRESSED = "io.spark-images.layer.uncompressed-size"  # annotation of a layer's descriptor, bytes
 
 _MOST_THREADS = 8  # per layer; more outrun the checksum, which one thread takes
-_PARTIAL = ".partial"
+_PARTIAL = ".layout-partial"
 
 
 class LayerSink:
@@ -38,7 +37,7 @@ class LayerSink:
         self._tar_sha256, self._blob_sha256 = hashlib.sha256(), hashlib.sha256()
         self._tar_bytes = 0
         self._waiting = bytearray()  # headers and small files are gathered: every call below has its price
-        self._blob = tempfile.NamedTemporaryFile(dir=blobs, prefix=".", delete=False)
+        self._blob = tempfile.NamedTemporaryFile(dir=blobs, prefix=".", delete=False)  # noqa: SIM115 - close()
 
     def write(self, data: bytes) -> int:
         """Take the next bytes of the tar."""
@@ -75,8 +74,8 @@ class LayerSink:
         """Let go of the file."""
         self._blob.close()
 
-    def _pass_on(self, data: ReadableBuffer) -> None:
-        size = memoryview(data).nbytes
+    def _pass_on(self, data: bytes | bytearray) -> None:
+        size = len(data)
         self._on_bytes(size)
         self._tar_bytes += size
         self._tar_sha256.update(data)
@@ -104,10 +103,9 @@ class LayoutWriter:
         finally:
             sink.close()
 
-    def take(self, layer: Layer, blobs: Path) -> None:
+    def take(self, layer: Layer, source: Path) -> None:
         """Have the blob of another layout's layer as well: by hard link, or as a copy on another file system."""
-        name = layer.digest.removeprefix("sha256:")
-        source, destination = blobs / name, self._blobs / name
+        destination = self._blobs / layer.digest.removeprefix("sha256:")
         if destination.exists():
             return
         try:
@@ -156,23 +154,69 @@ def new_layout(output: Path) -> Iterator[LayoutWriter]:
     What killed writers left beside it is removed. Raises DiskFullError; CanonicalError for another libzstd.
     """
     output.parent.mkdir(parents=True, exist_ok=True)
-    with room_on(output), ExitStack() as stack:
-        partial = _partial_folder(output, stack)
+    with room_on(output), _partial_folder(output) as partial:
         writer = LayoutWriter(partial / "new")
         yield writer
-        if output.exists():
-            output.rename(partial / "old")
-        writer.folder.rename(output)
+        with _locked(output.parent):
+            if output.exists():
+                output.rename(partial / "old")
+            writer.folder.rename(output)
         sync_folder(output.parent)
 
 
-def _partial_folder(output: Path, stack: ExitStack) -> Path:
-    """A folder beside `output` that the stack removes; a lock on it says that its writer lives."""
-    with _locked(output.parent):  # so that nobody takes a folder for abandoned before it is locked
-        for folder in output.parent.glob(f".*{_PARTIAL}"):
-            with suppress_locked(), _locked(folder, wait=False):
-                shutil.rmtree(folder)
-        partial = Path(tempfile.mkdtemp(dir=output.parent, prefix=f".{output.name}.", suffix=_PARTIAL))
-        stack.callback(shutil.rmtree, partial)
-        stack.enter_context(_locked(partial))
-    return partial
+@contextmanager
+def _partial_folder(output: Path) -> Iterator[Path]:
+    """A folder beside `output` for the time of the block; a lock on it says that its writer lives."""
+    with ExitStack() as stack:
+        with _locked(output.parent):  # so that nobody takes the folder for abandoned before it is locked
+            for folder in output.parent.glob(f".*{_PARTIAL}"):
+                with suppress(BlockingIOError), _locked(folder, wait=False):
+                    shutil.rmtree(folder)
+            partial = Path(tempfile.mkdtemp(dir=output.parent, prefix=f".{output.name}.", suffix=_PARTIAL))
+            stack.callback(shutil.rmtree, partial)
+            stack.enter_context(_locked(partial))
+        yield partial
+
+
+@contextmanager
+def _locked(folder: Path, *, wait: bool = True) -> Iterator[None]:
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _compressor() -> ZstdCompressionObj:
+    import zstandard
+
+    if zstandard.ZSTD_VERSION != ZSTD_VERSION:
+        found, needed = (".".join(map(str, version)) for version in (zstandard.ZSTD_VERSION, ZSTD_VERSION))
+        raise CanonicalError(
+            f"this environment has libzstd {found}; images are written with {needed}",
+            why=("another version writes other bytes, so the same plan would give another digest",),
+            hint="run through `./noxw`: it makes an environment with the locked versions",
+        )
+    # One thread or many give the same bytes; none at all (threads=0) would give others.
+    threads = min(_MOST_THREADS, len(os.sched_getaffinity(0)))
+    return zstandard.ZstdCompressor(level=ZSTD_LEVEL, threads=threads).compressobj()
+
+
+def _descriptor(layer: Layer) -> dict[str, object]:
+    descriptor: dict[str, object] = {"mediaType": layer.media_type, "digest": layer.digest, "size": layer.size_bytes}
+    if layer.uncompressed_bytes is not None and layer.media_type != TAR:
+        descriptor["annotations"] = {UNCOMPRESSED: str(layer.uncompressed_bytes)}
+    return descriptor
+
+
+def _canonical_json(document: object) -> bytes:
+    return json.dumps(document, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode()
+
+
+def _write(path: Path, data: bytes) -> None:
+    with path.open("wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+    path.chmod(0o444)

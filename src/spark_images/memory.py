@@ -141,5 +141,6 @@ def budget(asked: int | None, *, gib_per_job: float = 0.0, root: Path = ROOT) ->
             gib_per_job=gib_per_job,
         )
     except BudgetError as error:
-        holders = ", ".join(f"`{p.name}` (pid {p.pid}) holds {format_size(p.rss_bytes)}" for p in largest_processes(3, root))
+        largest = largest_processes(3, root)
+        holders = ", ".join(f"`{held.name}` (pid {held.pid}) holds {format_size(held.rss_bytes)}" for held in largest)
         raise BudgetError(error.what, why=(*error.why, holders), hint=error.hint) from None

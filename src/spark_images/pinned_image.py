@@ -1,7 +1,7 @@
 """Pinned container images: into the store blob by blob, and out of it as OCI layouts.
 
-skopeo brings them (it knows registries, mirrors and logins). Its `dir:` form keeps every manifest as it was served, also
-Docker's media types, which its `oci:` form would convert and so change the digest.
+skopeo brings them (it knows registries, mirrors and logins). Its `dir:` form keeps every manifest as it was served,
+also with Docker's media types, which its `oci:` form would convert and so change the digest.
 """
 
 from __future__ import annotations
@@ -9,19 +9,19 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import subprocess
 import threading
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from spark_images.download import Patience
-from spark_images.errors import ContentError, HostProgramError, RouteError
+from spark_images.errors import ContentError, RouteError
 from spark_images.pins import ImagePin
 from spark_images.store import Store, digest_of
 from spark_images.watched import run_watched
 
-LOOPBACK = ("localhost", "127.", "[::1]")
+LOOPBACK = ("localhost:", "localhost/", "127.0.0.1:", "[::1]:")  # where engines, too, do without TLS
 
 
 def fetch_image(
@@ -39,28 +39,32 @@ def fetch_image(
     with store.incoming(key) as incoming, incoming.folder() as folder:
         if (here := _complete(pin, store, platform)) is not None:
             return here
-        host = pin.ref.partition("/")[0]
-        verify = [f"--tls-verify={'false' if host.startswith(LOOPBACK) else 'true'}"]
+
+        def skopeo(*arguments: str, out: Path | None = None) -> None:
+            command = ("skopeo", *arguments)
+            stall_s = patience.timeout_s
+            ended = run_watched(command, folder=folder, stall_s=stall_s, stop=stop, env=os.environ, out=out)
+            if ended.stalled or ended.status != 0:
+                raise _no_route(pin, f"nothing arrived for {stall_s:g} s" if ended.stalled else ended.said)
+
+        loopback = pin.ref.startswith(LOOPBACK)
         if not store.has(pin.digest):
             raw = folder / "manifest"
-            raw.write_bytes(
-                _inspect(["skopeo", "inspect", "--raw", *verify, _reference(pin, pin.digest)], pin, patience)
-            )
+            insecure = ("--tls-verify=false",) if loopback else ()
+            skopeo("inspect", "--raw", *insecure, _reference(pin, pin.digest), out=raw)
             if (found := digest_of(raw)) != pin.digest:
                 why = (f"expected {pin.digest}", f"got {found}", f"from {pin.ref}")
                 raise ContentError(f"the manifest of pin `{pin.name}` is not what the pin names", why=why)
             store.add_file(raw, pin.digest)
-        source_verify = [flag.replace("--tls", "--src-tls") for flag in verify]
         for digest in [d for d, media in _manifests(pin, store, pin.digest, platform) if not _is_index(media)]:
-            image = folder / "image"
-            command = ["skopeo", "copy", "--preserve-digests", "--retry-times=3", *source_verify]
-            command += [_reference(pin, digest), f"dir:{image}"]
-            ended = run_watched(command, folder=folder, stall_s=patience.timeout_s, stop=stop, env=os.environ)
-            if ended.stalled or ended.status != 0:
-                raise _no_route(pin, f"nothing arrived for {patience.timeout_s:g} s" if ended.stalled else ended.said)
-            (image / "manifest.json").rename(image / digest.removeprefix("sha256:"))
+            name = digest.removeprefix("sha256:")
+            image = folder / name
+            insecure = ("--src-tls-verify=false",) if loopback else ()
+            copy = ("copy", "--preserve-digests", "--retry-times=3", *insecure)
+            skopeo(*copy, _reference(pin, digest), f"dir:{image}")
+            (image / "manifest.json").rename(image / name)
             for blob in image.iterdir():
-                if len(blob.name) == 64:
+                if len(blob.name) == len(name):
                     store.add_file(blob, f"sha256:{blob.name}")
         complete = _complete(pin, store, platform)
         assert complete is not None
@@ -76,7 +80,7 @@ def image_layout(pin: ImagePin, store: Store, dest: Path, *, platform: str | Non
     digest, media = manifests[-1] if platform is not None else manifests[0]
     blobs = dest / "blobs" / "sha256"
     blobs.mkdir(parents=True)
-    for blob in _blobs(pin, store, digest, None if platform is None else platform):
+    for blob in _blobs(pin, store, digest, platform):
         store.link(blob, blobs / blob.removeprefix("sha256:"))
     descriptor = {"mediaType": media, "digest": digest, "size": store.path(digest).stat().st_size}
     index = {"schemaVersion": 2, "manifests": [descriptor]}
@@ -85,21 +89,24 @@ def image_layout(pin: ImagePin, store: Store, dest: Path, *, platform: str | Non
     return digest
 
 
+def image_blobs(pin: ImagePin, store: Store) -> set[str]:
+    """The digests of the image's parts, as far as the manifests that are in the store tell: what `prune` must keep."""
+    named, ahead = {pin.digest}, [pin.digest]
+    while ahead:
+        digest = ahead.pop()
+        if store.has(digest):
+            manifest = _read(store, digest)
+            children = [str(child["digest"]) for child in manifest.get("manifests", ())]
+            blobs = [manifest["config"], *manifest["layers"]] if "layers" in manifest else []
+            named.update(children, (str(blob["digest"]) for blob in blobs))
+            ahead += children
+    return named
+
+
 def _reference(pin: ImagePin, digest: str) -> str:
     name, colon, tag = pin.ref.rpartition(":")
     repository = name if colon and "/" not in tag else pin.ref  # a colon before a slash is a port's
     return f"docker://{repository.partition('@')[0]}@{digest}"
-
-
-def _inspect(command: list[str], pin: ImagePin, patience: Patience) -> bytes:
-    try:
-        return subprocess.run(command, capture_output=True, check=True, timeout=patience.timeout_s).stdout
-    except FileNotFoundError as err:
-        raise HostProgramError("`skopeo` is not installed", hint="run `nox -s doctor` to see how to get it") from err
-    except subprocess.TimeoutExpired as err:
-        raise _no_route(pin, f"nothing arrived for {patience.timeout_s:g} s") from err
-    except subprocess.CalledProcessError as err:
-        raise _no_route(pin, err.stderr.decode("utf-8", "replace")) from err
 
 
 def _no_route(pin: ImagePin, said: str) -> RouteError:
@@ -143,19 +150,19 @@ def _platform(descriptor: dict[str, Any]) -> str:
 def _complete(pin: ImagePin, store: Store, platform: str | None) -> tuple[str, ...] | None:
     """All digests of the image, if all of them are in the store."""
     try:
-        digests = tuple(_blobs(pin, store, pin.digest, platform))
+        digests = _blobs(pin, store, pin.digest, platform)
     except FileNotFoundError:
         return None
     return digests if all(store.has(digest) for digest in digests) else None
 
 
-def _blobs(pin: ImagePin, store: Store, digest: str, platform: str | None) -> Iterator[str]:
-    manifests = [found for found, _ in _manifests(pin, store, digest, platform)]
-    yield from manifests
-    for found in manifests:
-        manifest = _read(store, found)
+def _blobs(pin: ImagePin, store: Store, digest: str, platform: str | None) -> tuple[str, ...]:
+    """All that the manifest leads to, each once, manifests first. FileNotFoundError for one that is not here."""
+    found = [manifest for manifest, _ in _manifests(pin, store, digest, platform)]
+    for manifest in map(partial(_read, store), tuple(found)):
         if "layers" in manifest:
-            yield from dict.fromkeys(str(blob["digest"]) for blob in (manifest["config"], *manifest["layers"]))
+            found += [str(blob["digest"]) for blob in (manifest["config"], *manifest["layers"])]
+    return tuple(dict.fromkeys(found))
 
 
 def _read(store: Store, digest: str) -> dict[str, Any]:

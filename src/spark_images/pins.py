@@ -310,10 +310,10 @@ def _read_tree_route(item: Item, git: GitRoute) -> TreeRoute:
         return git
     route = item.section()
     path = route.optional("path", forms.RELATIVE_PATH, "")
-    if url := route.optional("archive", forms.URL, ""):
-        return ArchiveRoute(url=url, path=path)
-    project, _, version = route.value("sdist", forms.PACKAGE).partition("==")
-    return SdistRoute(project=project, version=version, path=path)
+    if route.has("sdist"):
+        project, _, version = route.value("sdist", forms.PACKAGE).partition("==")
+        return SdistRoute(project=project, version=version, path=path)
+    return ArchiveRoute(url=route.value("archive", forms.URL), path=path)
 
 
 def _read_packages(section: Section) -> tuple[str, ...]:

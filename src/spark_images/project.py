@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import hashlib
 import platform
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -14,7 +14,7 @@ from typing import TypeVar
 from spark_images.errors import ConfigError, DriftError, UsageError
 from spark_images.images import Image, read_images
 from spark_images.locks import DebsLock, WheelsLock, read_debs_lock, read_wheels_lock
-from spark_images.pins import DebsPin, Pins, WheelsPin, read_pins
+from spark_images.pins import DebsPin, ImagePin, Pins, WheelsPin, read_pins
 from spark_images.plan import Plan, image_config, make_plan, source_pin
 from spark_images.render import render_dockerfile
 from spark_images.targets import Target, read_targets
@@ -56,6 +56,13 @@ class Project:
         pin = self.pins[name]
         assert isinstance(pin, WheelsPin)  # images.py has checked what image.yaml names
         return read_wheels_lock(self.root / pin.lock, pin)
+
+    def buildkit_image(self, env: Mapping[str, str]) -> str:
+        """What BuildKit runs from: the pin `buildkit` by digest, or SPARK_IMAGES_BUILDKIT_IMAGE where no registry has it."""
+        if named := env.get("SPARK_IMAGES_BUILDKIT_IMAGE"):
+            return named
+        pin = next((pin for pin in self.pins.pins if pin.name == "buildkit"), None)
+        return f"{pin.ref}@{pin.digest}" if isinstance(pin, ImagePin) else ""
 
     def image(self, name: str) -> Image:
         """The image of this name; UsageError offers the nearest one."""

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from spark_images.errors import RegistryError, UsageError
 from spark_images.oci import Layout, read_layout, verify_blobs
-from spark_images.process import run
+from spark_images.process import capture
 
 TRANSFER_TIMEOUT_S = 3600  # one image of 20 GB at 6 MB/s
 
@@ -28,7 +28,13 @@ def push(layout: Layout, *, registry: str, image: str, tag: str) -> str:
             f"{image}` builds it again",
         )
     if found is None:
-        _skopeo("copy", "--preserve-digests", "--dest-tls-verify=" + _tls(registry), f"oci:{layout.path}", f"docker://{repository}:{tag}")
+        _skopeo(
+            "copy",
+            "--preserve-digests",
+            "--dest-tls-verify=" + _tls(registry),
+            f"oci:{layout.path}",
+            f"docker://{repository}:{tag}",
+        )
     back = _digest_of(f"{repository}:{tag}")
     if back != layout.manifest_digest:
         raise RegistryError(
@@ -45,7 +51,9 @@ def pull(reference: str, output: Path) -> Layout:
         raise UsageError(f"`{reference}` is not HOST/NAME@sha256:…", hint="a tag may move; `push` prints the digest")
     if output.exists():
         raise UsageError(f"{output} exists already", hint="name a folder that does not")
-    _skopeo("copy", "--preserve-digests", "--src-tls-verify=" + _tls(reference), f"docker://{reference}", f"oci:{output}")
+    _skopeo(
+        "copy", "--preserve-digests", "--src-tls-verify=" + _tls(reference), f"docker://{reference}", f"oci:{output}"
+    )
     layout = read_layout(output)
     verify_blobs(layout)
     wanted = reference.rpartition("@")[2]
@@ -57,16 +65,16 @@ def pull(reference: str, output: Path) -> Layout:
 def _digest_of(reference: str) -> str | None:
     """sha256 of the manifest's bytes as the registry serves them, None where there is no such tag."""
     command = ["skopeo", "inspect", "--raw", "--tls-verify=" + _tls(reference), f"docker://{reference}"]
-    ended = run(command, timeout_s=60, check=False)
+    ended = capture(command, timeout_s=60)
     if ended.status == 0:
-        return f"sha256:{hashlib.sha256(ended.stdout.encode()).hexdigest()}"
+        return f"sha256:{hashlib.sha256(ended.stdout).hexdigest()}"
     if re.search(r"manifest unknown|name unknown|not found", ended.stderr):
         return None
     raise _failed(ended.stderr)
 
 
 def _skopeo(*arguments: str) -> None:
-    ended = run(["skopeo", *arguments], timeout_s=TRANSFER_TIMEOUT_S, check=False)
+    ended = capture(["skopeo", *arguments], timeout_s=TRANSFER_TIMEOUT_S)
     if ended.status != 0:
         raise _failed(ended.stderr)
 

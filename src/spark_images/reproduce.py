@@ -60,7 +60,9 @@ def layout_differences(old: Layout, new: Layout) -> tuple[str, ...]:
                 found.append(f"layer {number}: {path}: mode, owner or link differ")
             elif one.type == "file":
                 with one.open() as old_file, two.open() as new_file:
-                    found += [f"layer {number}: {path}{how}" for how in _content_differences(old_file.read(), new_file.read())]
+                    found += [
+                        f"layer {number}: {path}{how}" for how in _content_differences(old_file.read(), new_file.read())
+                    ]
     if len(old.layers) != len(new.layers):
         found.append(f"{len(old.layers)} layers, then {len(new.layers)}")
     return (*found[:MOST_FILES], f"and {len(found) - MOST_FILES} more") if len(found) > MOST_FILES else tuple(found)

@@ -45,7 +45,7 @@ Route = TypeVar("Route", FileRoute, TreeRoute)
 class Routes:
     """Brings contents into the store, from several threads at once.
 
-    index: needed where a content has a route by a package index. note: shows a line to the user; called from any thread.
+    index: needed where a content has a route by a package index. note: shows a line to the user, from any thread.
     transfers: what is on its way now.
     """
 
@@ -126,7 +126,10 @@ class Routes:
             incoming.open(resume=expected is not None)
             while True:
                 try:
-                    download(session, url, incoming, transfer=transfer, patience=self.patience, stop=self.stop)
+                    download(
+                        session, url, incoming, size_bytes=size_bytes,
+                        transfer=transfer, patience=self.patience, stop=self.stop,
+                    )  # fmt: skip
                 except OtherSizeError as err:
                     incoming.discard()
                     size = f"a file of {err.size_bytes} bytes, where {size_bytes} are expected"
@@ -162,7 +165,7 @@ class Routes:
     # --- source trees -----------------------------------------------------------------------------------------------
 
     def _bring_tree(self, content: TreeContent, route: TreeRoute, incoming: Incoming) -> None:
-        with incoming.folder() as work, disk_full(work, 0):
+        with incoming.folder() as work, disk_full(work):
             try:
                 with self._tree(content, route, work) as tree:
                     incoming.open(resume=False)

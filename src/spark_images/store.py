@@ -23,6 +23,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from spark_images.errors import ContentError, DiskFullError, InterruptedByUser
+from spark_images.units import format_size
 
 CHUNK_BYTES = 1 << 20
 LOCK_POLL_S = 0.1
@@ -32,10 +33,10 @@ NO_HARD_LINK = (errno.EXDEV, errno.EPERM, errno.EMLINK, errno.EOPNOTSUPP)  # oth
 
 @dataclass(frozen=True, kw_only=True)
 class Pruned:
-    """What `prune` removed. bytes: what the file system got back; a file that something else links to frees nothing."""
+    """What `prune` removed. size_bytes: what the file system got back; a file with other links frees nothing."""
 
     count: int
-    bytes: int
+    size_bytes: int
 
 
 class Store:
@@ -107,8 +108,11 @@ class Store:
             finally:
                 incoming.close()
 
-    def prune(self, keep: Set[str]) -> Pruned:
-        """Remove the objects and partials that `keep` does not name, but nothing that is being brought right now."""
+    def prune(self, keep: Set[str], *, dry_run: bool = False) -> Pruned:
+        """Remove the objects and partials that `keep` does not name, but nothing that is being brought right now.
+
+        dry_run: only count them.
+        """
         kept = {_hex(digest) for digest in keep}
         files = [*self.root.glob("sha256/??/*"), *self.root.glob("partial/*")]
         count = size = 0
@@ -116,14 +120,16 @@ class Store:
             with self._try_lock(name) as locked:
                 if not locked:
                     continue
-                shutil.rmtree(self._partial(name).with_suffix(".d"), ignore_errors=True)
+                if not dry_run:
+                    shutil.rmtree(self._partial(name).with_suffix(".d"), ignore_errors=True)
                 for file in (self.path(f"sha256:{name}"), self._partial(name)):
                     with suppress(FileNotFoundError):
                         status = file.stat()
-                        file.unlink()
+                        if not dry_run:
+                            file.unlink()
                         count += 1
                         size += status.st_size if status.st_nlink == 1 else 0
-        return Pruned(count=count, bytes=size)
+        return Pruned(count=count, size_bytes=size)
 
     def _partial(self, name: str) -> Path:
         return self.root / "partial" / name
@@ -245,7 +251,7 @@ class Incoming:
 
 
 @contextmanager
-def disk_full(folder: Path, needed_bytes: int) -> Iterator[None]:
+def disk_full(folder: Path, needed_bytes: int | None = None) -> Iterator[None]:
     """Turns "no space left" inside the block into DiskFullError: which folder, what was needed, what is free."""
     try:
         yield
@@ -255,12 +261,12 @@ def disk_full(folder: Path, needed_bytes: int) -> Iterator[None]:
         raise disk_full_error(folder, needed_bytes) from err
 
 
-def disk_full_error(folder: Path, needed_bytes: int) -> DiskFullError:
-    """The error; folder must exist."""
-    free = shutil.disk_usage(folder).free
+def disk_full_error(folder: Path, needed_bytes: int | None = None) -> DiskFullError:
+    """The error; folder must exist. needed_bytes: None where nobody knows."""
+    free = format_size(shutil.disk_usage(folder).free)
     return DiskFullError(
         f"no room in `{folder}`",
-        why=(f"needed: {needed_bytes / 1e6:.1f} MB, free: {free / 1e6:.1f} MB",),
+        why=(f"free: {free}" if needed_bytes is None else f"needed: {format_size(needed_bytes)}, free: {free}",),
         hint="free some, run `nox -s prune`, or set `SPARK_IMAGES_CACHE` to a folder on a larger file system",
     )
 

@@ -3,19 +3,34 @@
 from __future__ import annotations
 
 import tarfile
-from typing import BinaryIO
+from typing import BinaryIO, Protocol, cast
 
 
-def open_canonical(stream: BinaryIO) -> tarfile.TarFile:
-    """A tar writer onto a stream that need not seek: POSIX (PAX) format, extended headers only where a name needs them."""
-    return tarfile.open(fileobj=stream, mode="w|", format=tarfile.PAX_FORMAT, encoding="utf-8", errors="surrogateescape")
+class Writable(Protocol):
+    """What a tar is written to."""
+
+    def write(self, data: bytes, /) -> object:
+        """Take the next bytes."""
+
+
+def open_canonical(stream: Writable) -> tarfile.TarFile:
+    """A tar writer onto a stream that need not seek: POSIX (PAX) format, extended headers only where needed."""
+    return tarfile.TarFile(
+        fileobj=cast(BinaryIO, _Onward(stream)),
+        mode="w",
+        format=tarfile.PAX_FORMAT,
+        encoding="utf-8",
+        errors="surrogateescape",
+        copybufsize=1 << 20,
+    )
 
 
 def canonical_info(info: tarfile.TarInfo, *, epoch: int) -> tarfile.TarInfo:
     """The same entry without what differs between machines and engines.
 
     The mtime is the epoch; owner names, file-type bits in the mode, atime and ctime are gone; extended attributes stay;
-    symbolic links are 0777; the name has no leading `./` or `/` and no trailing `/`. What hard links and data need is kept.
+    symbolic links are 0777; the name has no leading `./` or `/` and no trailing `/`. The size and a hard link's target
+    stay.
     """
     clean = tarfile.TarInfo(info.name.removeprefix("./").strip("/"))
     clean.type = tarfile.REGTYPE if info.isreg() else info.type
@@ -25,5 +40,16 @@ def canonical_info(info: tarfile.TarInfo, *, epoch: int) -> tarfile.TarInfo:
     clean.mtime = epoch
     clean.linkname = info.linkname.removeprefix("./").lstrip("/") if info.islnk() else info.linkname
     clean.devmajor, clean.devminor = info.devmajor, info.devminor
-    clean.pax_headers = {key: value for key, value in sorted(info.pax_headers.items()) if key.startswith("SCHILY.xattr.")}
+    attributes = (item for item in sorted(info.pax_headers.items()) if item[0].startswith("SCHILY.xattr."))
+    clean.pax_headers = dict(attributes)
     return clean
+
+
+class _Onward:
+    """A stream as tarfile's mode `w` wants it; its mode `w|` copies all data into pieces of 10 KiB."""
+
+    def __init__(self, stream: Writable) -> None:
+        self.write = stream.write
+
+    def tell(self) -> int:
+        return 0

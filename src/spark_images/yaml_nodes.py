@@ -137,7 +137,7 @@ def _syntax(text: str, path: Path, err: yaml.MarkedYAMLError) -> str:
     lines = text.splitlines()
     line = lines[mark.line] if mark.line < len(lines) else ""
     context = f" {err.context}" if err.context else ""
-    tab = "; there is a tab, and YAML wants blanks" if "\t" in line[: mark.column + 1] else ""
+    tab = "; it is a tab, and YAML wants blanks" if line[mark.column : mark.column + 1] == "\t" else ""
     return f"{path}:{mark.line + 1}:{mark.column + 1}: not YAML: {err.problem}{context}{tab}"
 
 

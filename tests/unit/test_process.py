@@ -100,7 +100,9 @@ def test_time_out_ends_the_whole_group() -> None:
 
 def test_time_out_also_holds_for_a_program_that_closed_its_output() -> None:
     with pytest.raises(HostProgramError, match="did not end within"):
-        process.capture([sys.executable, "-c", "import os, time; os.close(1); os.close(2); time.sleep(60)"], timeout_s=1)
+        process.capture(
+            [sys.executable, "-c", "import os, time; os.close(1); os.close(2); time.sleep(60)"], timeout_s=1
+        )
 
 
 def test_a_program_that_ignores_sigterm_is_killed(monkeypatch: pytest.MonkeyPatch) -> None:

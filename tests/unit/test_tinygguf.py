@@ -7,9 +7,10 @@ import numpy as np
 import pytest
 from gguf import GGUFReader, GGUFValueType
 
+from spark_images import tinygguf
 from spark_images.tinygguf import CHAT_TEMPLATE, VOCABULARY, WORDS, greedy_answer, prompt_tokens, write_tiny_gguf
 
-SHA256 = "?"
+SHA256 = "33f455b8486774a37db888d7e5664c7e4eef2631a766cbb155c7b3c97f9ae340"
 
 
 @pytest.fixture(scope="module")
@@ -58,10 +59,21 @@ def test_prompt_is_one_token_per_byte() -> None:
 
 
 def test_answer_is_the_one_that_llama_cpp_b11312_gave() -> None:
-    answer = greedy_answer(prompt_tokens("The plan decides,"), 6)
-    assert answer.text == " record target plan target plan target"
-    assert answer.margin > 0.1
+    answer = greedy_answer(prompt_tokens("Fetch, then build with the network off."), 12)
+    assert answer.text == " tree record size job core order unit record size word with record"
+    assert answer.margin > 0.05
 
 
-def test_answer_depends_on_words_before_the_last() -> None:
-    assert greedy_answer(prompt_tokens("plan one"), 8).text != greedy_answer(prompt_tokens("lock one"), 8).text
+@pytest.mark.parametrize(("constant", "wrong"), [("ROPE_BASE", 20000.0), ("EPSILON", 0.1)])
+def test_answer_changes_where_a_server_computes_wrongly(monkeypatch: pytest.MonkeyPatch, constant: str, wrong: float) -> None:
+    prompt = prompt_tokens("Fetch, then build with the network off.")
+    right = greedy_answer(prompt, 12).text
+    monkeypatch.setattr(tinygguf, constant, wrong)
+    assert greedy_answer(prompt, 12).text != right
+
+
+def test_answer_stays_where_a_server_rounds_differently(monkeypatch: pytest.MonkeyPatch) -> None:
+    prompt = prompt_tokens("Fetch, then build with the network off.")
+    right = greedy_answer(prompt, 12).text
+    monkeypatch.setattr(tinygguf, "EPSILON", 1e-4)
+    assert greedy_answer(prompt, 12).text == right

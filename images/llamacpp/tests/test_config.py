@@ -24,8 +24,12 @@ def test_image_starts_the_server_by_its_absolute_path(config: dict[str, Any]) ->
 
 
 def test_image_listens_where_it_says_that_it_does(config: dict[str, Any]) -> None:
-    assert {"LLAMA_ARG_HOST=0.0.0.0", "LLAMA_ARG_PORT=8080"} <= set(config["Env"])
+    assert "LLAMA_ARG_HOST=0.0.0.0" in config["Env"]  # and its port is 8080 by itself: see test_server.py
     assert list(config["ExposedPorts"]) == ["8080/tcp"]
+
+
+def test_image_asks_for_the_gpu_when_nvidias_runtime_starts_it(config: dict[str, Any]) -> None:
+    assert {"NVIDIA_VISIBLE_DEVICES=all", "NVIDIA_DRIVER_CAPABILITIES=compute,utility"} <= set(config["Env"])
 
 
 def test_no_build_setting_stayed_in_the_environment(config: dict[str, Any]) -> None:

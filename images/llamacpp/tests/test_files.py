@@ -5,6 +5,8 @@ from __future__ import annotations
 import posixpath
 from pathlib import Path
 
+import pytest
+
 from spark_images.cuobjdump import list_gpu_code
 from spark_images.imagechecks import (
     check_build_tools,
@@ -18,7 +20,9 @@ from spark_images.imagechecks import (
     check_world_writable,
     find_library,
 )
+from spark_images.imagefiles import extract_file
 from spark_images.imagetest import ImageUnderTest
+from spark_images.oci import read_layout
 from spark_images.pins import WheelsPin
 
 BIN = "/opt/llama.cpp/bin"
@@ -26,12 +30,18 @@ CUDA = "/usr/local/cuda/lib64"
 CUDA_BACKEND = f"{BIN}/libggml-cuda.so"
 
 
+def holds(findings: tuple[str, ...]) -> None:
+    """Fail with all findings, a line each."""
+    if findings:
+        pytest.fail("\n".join(findings), pytrace=False)
+
+
 def test_every_elf_file_is_for_the_target(under_test: ImageUnderTest) -> None:
-    assert check_elf_machine(under_test.files, under_test.target.arch) == ()
+    holds(check_elf_machine(under_test.files, under_test.target.arch))
 
 
 def test_every_needed_library_is_in_the_image_but_the_drivers(under_test: ImageUnderTest) -> None:
-    assert check_needed(under_test.files) == ()
+    holds(check_needed(under_test.files))
 
 
 def test_cuda_backend_finds_the_images_own_cuda_libraries(under_test: ImageUnderTest) -> None:
@@ -48,30 +58,31 @@ def test_the_driver_is_not_in_the_image(under_test: ImageUnderTest) -> None:
 
 
 def test_cuda_backend_holds_code_for_the_target_gpu_and_no_other(under_test: ImageUnderTest, tmp_path: Path) -> None:
-    library = under_test.copy_file(CUDA_BACKEND, tmp_path / "libggml-cuda.so")
-    assert check_gpu_code(list_gpu_code(under_test.cuobjdump, library), under_test.target.cuda_architecture) == ()
+    library = tmp_path / "libggml-cuda.so"
+    extract_file(read_layout(under_test.layout), CUDA_BACKEND, library)
+    holds(check_gpu_code(list_gpu_code(under_test.cuobjdump, library), under_test.target.cuda_architecture))
 
 
 def test_all_cuda_libraries_are_of_the_pinned_major_version(under_test: ImageUnderTest) -> None:
     pin = under_test.project.pins["cuda"]
     assert isinstance(pin, WheelsPin)
-    assert check_cuda_major(under_test.files, int(pin.version.split(".")[0])) == ()
+    holds(check_cuda_major(under_test.files, int(pin.version.split(".")[0])))
 
 
 def test_no_build_tools_and_no_development_files(under_test: ImageUnderTest) -> None:
-    assert check_build_tools(under_test.files) == ()
+    holds(check_build_tools(under_test.files))
 
 
 def test_no_caches_and_no_leftovers_of_the_build(under_test: ImageUnderTest) -> None:
-    assert check_leftovers(under_test.files) == ()
+    holds(check_leftovers(under_test.files))
 
 
 def test_no_file_is_setuid_or_setgid(under_test: ImageUnderTest) -> None:
-    assert check_setuid(under_test.files) == ()
+    holds(check_setuid(under_test.files))
 
 
 def test_nothing_is_world_writable_but_the_temporary_folders(under_test: ImageUnderTest) -> None:
-    assert check_world_writable(under_test.files) == ()
+    holds(check_world_writable(under_test.files))
 
 
 def test_what_was_compiled_belongs_to_root_and_is_not_writable(under_test: ImageUnderTest) -> None:
@@ -82,4 +93,4 @@ def test_what_was_compiled_belongs_to_root_and_is_not_writable(under_test: Image
 
 def test_licences_of_everything_are_there(under_test: ImageUnderTest) -> None:
     folders = ("/usr/share/licenses/llama.cpp", "/usr/share/licenses/cuda")
-    assert check_licences(under_test.files, folders) == ()
+    holds(check_licences(under_test.files, folders))

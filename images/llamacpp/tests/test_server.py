@@ -23,7 +23,9 @@ from spark_images.tinygguf import greedy_answer, prompt_tokens, write_tiny_gguf
 
 MODELS = "/models"
 # Prompts whose best words lead by so much that no order of floating-point sums can change them.
-PROMPTS = ("The plan decides,", "user: Which stage comes next?\nassistant:", "Größe: 3 µm")
+QUESTION = "Who are you?"
+PROMPTS = ("Fetch, then build with the network off.", "ARM64 (10 + 10 Kerne) – größtenteils", f"user: {QUESTION}\nassistant:")
+TOKENS = 12
 MARGIN = 0.05  # logits
 READY_TIMEOUT_S = 120  # 0.7 s under emulation on a quiet machine
 REQUEST_TIMEOUT_S = 120  # 1 s under emulation on a quiet machine
@@ -46,7 +48,7 @@ class Server:
     def post(self, path: str, **body: Any) -> requests.Response:
         return self.http.post(self.url + path, json=body, timeout=REQUEST_TIMEOUT_S)
 
-    def complete(self, prompt: str, tokens: int = 16) -> dict[str, Any]:
+    def complete(self, prompt: str, tokens: int = TOKENS) -> dict[str, Any]:
         """A completion without chance: temperature 0, fixed seed, nothing kept from earlier requests."""
         answer = self.post("/v1/completions", prompt=prompt, max_tokens=tokens, temperature=0, seed=1, cache_prompt=False)
         assert answer.status_code == 200, answer.text
@@ -74,7 +76,7 @@ def start(client: DockerClient, under_test: ImageUnderTest, models: Path) -> Sta
 
     def with_arguments(*arguments: str, network: str = "none") -> AbstractContextManager[Container]:
         return running(
-            client, under_test.reference, command=list(arguments), network=network, mounts=((models, MODELS),)
+            client, under_test.reference, command=list(arguments), network=network, mounts={models: MODELS}
         )
 
     return with_arguments
@@ -129,7 +131,7 @@ def test_health_says_ok(server: Server) -> None:
 
 @pytest.mark.parametrize("prompt", PROMPTS)
 def test_completion_is_the_one_that_the_model_must_give(server: Server, prompt: str) -> None:
-    expected = greedy_answer(prompt_tokens(prompt), 16)
+    expected = greedy_answer(prompt_tokens(prompt), TOKENS)
     assert expected.margin > MARGIN
     assert server.complete(prompt)["choices"][0]["text"] == expected.text
 
@@ -151,27 +153,27 @@ def test_requests_at_once_get_the_answers_that_they_get_alone(server: Server) ->
     prompts = PROMPTS + PROMPTS[:1]
     with ThreadPoolExecutor(len(prompts)) as pool:
         answers = list(pool.map(server.complete, prompts))
-    expected = [greedy_answer(prompt_tokens(prompt), 16).text for prompt in prompts]
+    expected = [greedy_answer(prompt_tokens(prompt), TOKENS).text for prompt in prompts]
     assert [answer["choices"][0]["text"] for answer in answers] == expected
 
 
 def test_chat_completion_answers_through_the_models_template(server: Server) -> None:
-    question = {"role": "user", "content": "Which stage comes next?"}
-    answer = server.post("/v1/chat/completions", messages=[question], max_tokens=16, temperature=0, seed=1)
+    question = {"role": "user", "content": QUESTION}
+    answer = server.post("/v1/chat/completions", messages=[question], max_tokens=TOKENS, temperature=0, seed=1)
     assert answer.status_code == 200, answer.text
     choice = answer.json()["choices"][0]
     assert choice["message"]["role"] == "assistant"
-    assert choice["message"]["content"].strip() == greedy_answer(prompt_tokens(PROMPTS[1]), 16).text.strip()
+    assert choice["message"]["content"].strip() == greedy_answer(prompt_tokens(PROMPTS[2]), TOKENS).text.strip()
 
 
 def test_streamed_completion_is_the_same_in_pieces(server: Server) -> None:
-    answer = server.post("/v1/completions", prompt=PROMPTS[0], max_tokens=16, temperature=0, seed=1, stream=True)
+    answer = server.post("/v1/completions", prompt=PROMPTS[0], max_tokens=TOKENS, temperature=0, seed=1, stream=True)
     assert answer.headers["Content-Type"].startswith("text/event-stream")
     events = [line.removeprefix("data: ") for line in answer.text.splitlines() if line.startswith("data: ")]
     assert events[-1] == "[DONE]"
     pieces = [json.loads(event)["choices"][0]["text"] for event in events[:-1]]
-    assert len(pieces) > 10
-    assert "".join(pieces) == greedy_answer(prompt_tokens(PROMPTS[0]), 16).text
+    assert len(pieces) >= TOKENS
+    assert "".join(pieces) == greedy_answer(prompt_tokens(PROMPTS[0]), TOKENS).text
 
 
 def test_bad_request_is_refused_and_the_server_goes_on(server: Server) -> None:

@@ -41,8 +41,8 @@ def choose_engine(name: str | None, *, cache: Cache, buildkit_image: str, env: M
                 tried.append(err)
     if len(tried) == 1:
         raise tried[0]
+    said = [line for err in tried for line in (f"tried {err.what}", *(f"  {why}" for why in err.why))]
+    hints = [err.hint for err in tried if err.hint and "doctor" not in err.hint]
     raise EngineError(
-        "no build engine answers",
-        why=[line for err in tried for line in (f"tried {err.what}", *(f"  {why}" for why in err.why))],
-        hint=next((err.hint for err in tried if err.hint and "doctor" not in err.hint), "`nox -s doctor` says how to get one"),
+        "no build engine answers", why=said, hint="; ".join([*hints, "`nox -s doctor` says how to get one"])
     )

@@ -15,7 +15,13 @@ from spark_images.engine.base import BuildRequest
 from spark_images.errors import DiskFullError, EngineError
 
 # Variables that would change what is built: a date, a platform, another builder, an isolation without a memory cap.
-_NOT_FOR_BUILDS = ("SOURCE_DATE_EPOCH", "DOCKER_DEFAULT_PLATFORM", "DOCKER_BUILDKIT", "BUILDX_", "BUILDKIT_", "BUILDAH_")
+_NOT_FOR_BUILDS = (
+    "SOURCE_DATE_EPOCH",
+    "DOCKER_DEFAULT_PLATFORM",
+    "BUILDX_",
+    "BUILDKIT_",
+    "BUILDAH_",
+)
 
 
 def owner_of(cache: Cache) -> str:
@@ -40,7 +46,7 @@ def check_request(request: BuildRequest) -> None:
 
 @contextlib.contextmanager
 def only_build(folder: Path, on_line: Callable[[str], None]) -> Iterator[None]:
-    """Waits until no other build runs with this engine's folder, and says so: each may use all the memory of the host."""
+    """Waits, and says so, until no other build uses this folder: each may take all the memory of the host."""
     with _locked(folder, blocking=False) as alone:
         if alone:
             yield
@@ -81,6 +87,8 @@ def run_engine(command: Sequence[str], on_line: Callable[[str], None], *, env: M
     status = process.stream(command, watch, env=env, echo=on_line)
     if status != 0 and full:
         raise DiskFullError(
-            "the engine ran out of disk", why=full[-1:], hint="`nox -s clean` removes what earlier builds left in the engine"
+            "the engine ran out of disk",
+            why=full[-1:],
+            hint="`nox -s clean` removes what earlier builds left",
         )
     return status

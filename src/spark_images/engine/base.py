@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     import docker
 
 LABEL = "io.spark-images.attempt"  # on every container, builder and throw-away image that we start or make
-OWNER = "io.spark-images.cache"  # beside it: which cache folder's pipeline it belongs to, so that clean() takes no other's
+OWNER = "io.spark-images.cache"  # beside it: for which cache folder; clean() takes no other's
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,13 +58,13 @@ class BuildOutcome:
 
 
 class Engine(Protocol):
-    """podman or docker. Constructors do not touch the engine; every method raises EngineError when it does not answer."""
+    """podman or docker. Constructors do not touch the engine; every method raises EngineError if it does not answer."""
 
     name: str
 
     @property
     def env(self) -> Mapping[str, str]:
-        """Variables to add to the environment of other programs that use this engine, such as testinfra's `podman exec`."""
+        """What to add to the environment of other programs that use this engine, such as testinfra's `podman exec`."""
 
     def facts(self) -> EngineFacts:
         """Ask the engine what it is; raises EngineTooOldError (found, needed)."""
@@ -82,4 +82,10 @@ class Engine(Protocol):
         """Make the canonical layout available as `reference`; afterwards image_id() is its config digest."""
 
     def clean(self) -> tuple[str, ...]:
-        """Remove every container, builder and throw-away image with our label; says what was removed, one line each."""
+        """Remove every container, builder and throw-away image with our label; says what was removed, one line each.
+
+        The compile cache stays, and so does what a build that runs now uses.
+        """
+
+    def drop_caches(self) -> tuple[str, ...]:
+        """clean(), and remove what builds for this cache folder keep in the engine: compile cache, finished steps."""

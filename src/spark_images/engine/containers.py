@@ -21,7 +21,7 @@ _ARCHES = {"x86_64": "amd64", "aarch64": "arm64"}
 
 
 class EngineClient(docker.DockerClient):
-    """The SDK on an engine's socket, with the labels by which the engine's clean() finds what was started through it."""
+    """The SDK on an engine's socket, with the labels by which clean() finds what was started through it."""
 
     def __init__(self, address: Path, labels: Mapping[str, str]) -> None:
         super().__init__(base_url=f"unix://{address}", version="auto", timeout=120)
@@ -44,14 +44,17 @@ def running(
 ) -> Iterator[Container]:
     """A started container of an image that the engine holds; removed at the end whatever happens, with its volumes.
 
-    command, entrypoint: the image's own where None. network: "host" or "none". mounts: host path -> path inside, read-only.
-    ulimits: name -> value, soft and hard. A foreign architecture runs where binfmt_misc has qemu for it.
+    command, entrypoint: the image's own where None. network: "host" or "none".
+    mounts: host path -> path inside, read-only. ulimits: name -> value, soft and hard.
+    A foreign architecture runs where binfmt_misc has qemu for it.
     The container may have ended by itself: `container.reload()`, then `container.status`, `.logs()`, `.wait()`.
     """
     architecture = str(client.images.get(image).attrs["Architecture"])
     options: dict[str, Any] = {"entrypoint": list(entrypoint)} if entrypoint is not None else {}
     if architecture != _ARCHES.get(platform.machine()):
-        options["platform"] = f"linux/{architecture}"  # said outright, an engine does not warn about it or look for another
+        options["platform"] = (
+            f"linux/{architecture}"  # said outright, an engine does not warn about it or look for another
+        )
     container = client.containers.create(
         image,
         None if command is None else list(command),

@@ -15,7 +15,7 @@ from spark_images import process
 from spark_images.engine.base import EngineFacts
 from spark_images.engine.smallest import write_root
 from spark_images.errors import EngineError, EngineTooOldError
-from spark_images.files import write_atomically
+from spark_images.files import write_text
 
 CONF = "containers.conf"
 NEEDED = (4, 2)  # the first podman with `build --build-context`
@@ -49,7 +49,7 @@ def find_settings(folder: Path, env: Mapping[str, str]) -> Found:
         )
     if settings := _try_all(folder, env):
         facts = _facts(_with(env, folder, settings))  # another runtime
-    write_atomically(remembered, json.dumps({"key": key, "facts": asdict(facts), "settings": settings}, indent=1))
+    write_text(remembered, json.dumps({"key": key, "facts": asdict(facts), "settings": settings}, indent=1))
     return Found(facts=facts, settings=settings)
 
 
@@ -62,7 +62,7 @@ def _key(env: Mapping[str, str]) -> list[object]:
     """What the trial's result depends on."""
     programs = [shutil.which(name, path=env.get("PATH")) for name in ("podman", "crun", "runc")]
     return [
-        *([path, os.stat(path).st_mtime_ns, os.stat(path).st_size] for path in programs if path),
+        *([path, Path(path).stat().st_mtime_ns, Path(path).stat().st_size] for path in programs if path),
         Path("/proc/sys/kernel/random/boot_id").read_text().strip(),
         os.geteuid(),
         list(_own_limits()),
@@ -73,7 +73,9 @@ def _key(env: Mapping[str, str]) -> list[object]:
 def _own_limits() -> tuple[int, int]:
     """The most open files and processes that a container may be given without CAP_SYS_RESOURCE."""
     files, processes = (resource.getrlimit(limit)[1] for limit in (resource.RLIMIT_NOFILE, resource.RLIMIT_NPROC))
-    pid_max = int(Path("/proc/sys/kernel/pid_max").read_text())  # podman lowers its own process limit to this at its start
+    pid_max = int(
+        Path("/proc/sys/kernel/pid_max").read_text()
+    )  # podman lowers its own process limit to this at its start
     most = 1 << 20
     return (
         most if files == resource.RLIM_INFINITY else min(files, most),
@@ -86,7 +88,14 @@ def _candidates() -> list[str]:
     files, processes = _own_limits()
     # Without CAP_SYS_RESOURCE podman's own defaults are more than it may give to a container.
     limits = {"containers": {"default_ulimits": [f"nofile={files}:{files}", f"nproc={processes}:{processes}"]}}
-    tables: list[dict[str, dict[str, Any]]] = [{}, limits, _RUNC, {**_RUNC, **limits}, _CGROUPFS, {**_CGROUPFS, **limits}]
+    tables: list[dict[str, dict[str, Any]]] = [
+        {},
+        limits,
+        _RUNC,
+        {**_RUNC, **limits},
+        _CGROUPFS,
+        {**_CGROUPFS, **limits},
+    ]
     return ["".join(_toml(name, values) for name, values in table.items()) for table in tables]
 
 
@@ -117,7 +126,7 @@ def _with(env: Mapping[str, str], folder: Path, settings: str) -> dict[str, str]
     if not settings:
         return dict(env)
     # CONTAINERS_CONF stands in the place of the user's own containers.conf, with which no container starts.
-    write_atomically(folder / CONF, settings)
+    write_text(folder / CONF, settings)
     return {**env, "CONTAINERS_CONF": str(folder / CONF)}
 
 
@@ -125,7 +134,9 @@ def _facts(env: Mapping[str, str]) -> EngineFacts:
     asked = process.capture(["podman", "info", "--format", "json"], env=env, timeout_s=60)
     if asked.status != 0:
         raise EngineError(
-            "podman does not work", why=asked.stderr.strip().splitlines()[-3:], hint="`nox -s doctor` says what it needs"
+            "podman does not work",
+            why=asked.stderr.strip().splitlines()[-3:],
+            hint="`nox -s doctor` says what it needs",
         )
     info = json.loads(asked.stdout)
     return EngineFacts(

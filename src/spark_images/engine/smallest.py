@@ -17,7 +17,7 @@ _BASE = 0x400000
 
 
 def smallest_program(machine: str | None = None) -> bytes:
-    """A static ELF executable of some 130 bytes that ends with status 0. machine: as `uname -m` says it, ours if None."""
+    """A static ELF executable of some 130 bytes that ends with status 0. machine: as of `uname -m`, ours if None."""
     machine = machine or platform.machine()
     if machine not in _PROGRAMS:
         raise EngineError(f"builds run on x86_64 and aarch64, not on `{machine}`")

@@ -1,0 +1,187 @@
+"""All that is done here. What stands after `--` goes to the verb: see `./noxw -s build-llamacpp -- --help`."""
+
+from __future__ import annotations
+
+import logging
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import nox
+from nox.command import CommandFailed
+
+ROOT = Path(__file__).parent
+BIN = ROOT / ".venv/bin"
+IMAGES = sorted(path.parent.name for path in ROOT.glob("images/*/image.yaml"))
+
+# One session per verb and image; {image} is the folder's name.
+IMAGE_SESSIONS = {
+    "build": "Build {image}, or say that it is built already (-- --explain --engine docker --memory 48GiB --cold)",
+    "test": "Test the built {image}: every file in it, and the container at work (-- --engine docker)",
+    "push": "Push {image} under its plan_id and read it back (-- --registry 127.0.0.1:5000/you)",
+    "plan": "Print the plan of {image}: what goes in, and its plan_id",
+    "reproduce": "Build {image} twice without any cache and compare the digests (-- --engine podman --engine docker)",
+}
+
+nox.options.default_venv_backend = "none"
+nox.options.sessions = []
+if logging.getLogger().level >= logging.DEBUG:  # without `nox -v` only errors: the verbs speak for themselves
+    logging.getLogger("nox").setLevel(logging.ERROR)
+
+
+def ensure_environment(session: nox.Session) -> None:
+    """Make .venv where nox itself comes from elsewhere."""
+    if Path(sys.prefix) != ROOT / ".venv":
+        session.run(str(ROOT / "noxw"), "--ensure", external=True, stderr=None)
+
+
+def run(session: nox.Session, program: str, *arguments: str, quiet: bool = False) -> None:
+    """Run a program of .venv; where it fails, its exit status becomes nox's own, and further sessions do not start."""
+    ensure_environment(session)
+    try:
+        session.run(
+            str(BIN / program),
+            *arguments,
+            env={"SPARK_IMAGES_INSTALL": "1"},
+            external=True,
+            stdout=subprocess.DEVNULL if quiet else None,
+            stderr=None,
+            interrupt_timeout=None,  # an interrupted verb ends its engine's work in order, however long that takes
+        )
+    except CommandFailed as failed:
+        sys.exit(getattr(failed, "return_code", None) or 1)  # nox before 2026.7 does not tell it
+
+
+def verb(session: nox.Session, name: str, *arguments: str) -> None:
+    """Run `python -m spark_images NAME …` with what stands after `--`."""
+    run(session, "python", "-m", "spark_images", name, *arguments, *session.posargs)
+
+
+def add_image_session(name: str, does: str, image: str) -> None:
+    def of_image(session: nox.Session) -> None:
+        verb(session, name, image)
+
+    of_image.__doc__ = does.format(image=image)
+    nox.session(name=f"{name}-{image}")(of_image)
+
+
+for _image in IMAGES:
+    for _name, _does in IMAGE_SESSIONS.items():
+        add_image_session(_name, _does, _image)
+
+
+@nox.session
+def pull(session: nox.Session) -> None:
+    """Pull an image by digest into a folder and verify it (-- HOST/NAME/IMAGE@sha256:… --output FOLDER)"""
+    verb(session, "pull")
+
+
+@nox.session
+def fetch(session: nox.Session) -> None:
+    """Put every pinned input into the store; builds then need no network (-- IMAGE…)"""
+    verb(session, "fetch")
+
+
+@nox.session
+def prune(session: nox.Session) -> None:
+    """Empty the store of what no pin names, and of old images (-- --dry-run)"""
+    verb(session, "prune")
+
+
+@nox.session
+def clean(session: nox.Session) -> None:
+    """Remove containers, builders and folders that killed runs left behind"""
+    verb(session, "clean")
+
+
+@nox.session
+def report(session: nox.Session) -> None:
+    """What was built when, how long it took, how large it is (-- --json)"""
+    verb(session, "report")
+
+
+@nox.session
+def doctor(session: nox.Session) -> None:
+    """Check this machine: what is missing, what it is for, how to get it (-- --install)"""
+    verb(session, "doctor")
+
+
+@nox.session
+def render(session: nox.Session) -> None:
+    """Write the Dockerfiles that templates and pins give (-- --check)"""
+    verb(session, "render")
+
+
+@nox.session
+def lock(session: nox.Session) -> None:
+    """Resolve every lock anew: requirements.lock, and those of the pins (-- PIN…: these only)"""
+    if not session.posargs:
+        options = (
+            "--quiet --upgrade --universal --python-version 3.11 --fork-strategy fewest --generate-hashes --group dev"
+        )
+        said = ("--custom-compile-command", "./noxw -s lock")
+        run(session, "uv", "pip", "compile", *options.split(), *said, "-o", "requirements.lock", "pyproject.toml")
+    verb(session, "lock")
+
+
+@nox.session
+def bench(session: nox.Session) -> None:
+    """Measure the pipeline's own speed against what README.md promises (-- BENCH…)"""
+    verb(session, "bench")
+
+
+@nox.session
+def tests(session: nox.Session) -> None:
+    """Run the tests; a small image goes through every stage on each engine that answers (-- PYTEST OPTIONS)"""
+    if os.geteuid() == 0:
+        run(session, "python", "-m", "spark_images", "doctor", "--install", quiet=True)
+    run(session, "python", "-m", "pytest", *session.posargs)
+
+
+@nox.session
+def lint(session: nox.Session) -> None:
+    """Check the form of everything that is written here, and that generated files are current"""
+    ensure_environment(session)
+    failed = []
+    for program, *arguments in lint_commands():
+        path = BIN / program if (BIN / program).exists() else program
+        try:
+            session.run(str(path), *arguments, external=True, silent=True)
+        except CommandFailed:
+            failed.append(" ".join([program, *arguments[:1]]))
+    if failed:
+        session.error(f"not in order: {', '.join(failed)}")
+    print("lint: all in order")
+
+
+def lint_commands() -> Iterator[tuple[str, ...]]:
+    """The checkers, each over all that it understands."""
+    scripts = [path for path in (ROOT / "noxw", ROOT / ".ci/run", *ROOT.glob("scripts/*")) if path.is_file()]
+    shebangs = {str(path): path.read_text().split("\n", 1)[0] for path in scripts}
+    python = [path for path, shebang in shebangs.items() if "python" in shebang]
+    yield ("ruff", "check", ".", *python)
+    yield ("ruff", "format", "--check", ".", *python)
+    yield ("mypy",)
+    yield ("lint-imports",)
+    yield ("hadolint", *map(str, ROOT.glob("images/*/*.Dockerfile")))
+    yield ("shellcheck", *(path for path in shebangs if path not in python))  # arm64 has it from the host
+    yield ("yamllint", "--strict", ".")
+    yield ("python", "-m", "spark_images", "render", "--check")
+
+
+def offer_nearest(words: list[str]) -> None:
+    """Say which session was perhaps meant, as nox only says that there is none of that name."""
+    known, option = nox.registry.get(), ""
+    for word in words:
+        if word.startswith("-"):
+            option = word
+        elif option in ("-s", "-e", "--session", "--sessions") and word not in known:
+            import difflib
+
+            for nearest in difflib.get_close_matches(word, known, n=1):
+                print(f"hint: did you mean `{nearest}`?", file=sys.stderr)
+
+
+offer_nearest(sys.argv[1 : sys.argv.index("--") if "--" in sys.argv else None])

@@ -1,0 +1,317 @@
+"""What every attempt did: one folder each, which only grows and tells the truth also after kill -9.
+
+<UTC time>-<image>-<target>-<base>-<plan_id[:12]>-<4 hex>/
+    started.json plan.json   there as soon as the folder is
+    log.txt replay.sh        while it runs
+    result.json              once, at the end; an attempt without it whose process is gone was interrupted
+    tests.json push.json …   later, numbered when they repeat
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import secrets
+import shlex
+import shutil
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, fields
+from datetime import UTC, datetime
+from enum import Enum
+from functools import cached_property
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self, TypeVar
+
+from spark_images.buildlog import Step
+from spark_images.engine.base import EngineFacts
+from spark_images.errors import InterruptedByUser, SparkImagesError
+from spark_images.files import create_text, room_on, sync_folder, write_text
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
+_T = TypeVar("_T", bound="DataclassInstance")
+_TIME = "%Y%m%dT%H%M%SZ"
+_ID = re.compile(r"\d{8}T\d{6}Z-.+-[0-9a-f]{12}-[0-9a-f]{4}")
+_PROC = Path("/proc")
+
+
+class Outcome(Enum):
+    """How an attempt ended. RUNNING is never written: a record without a result is that while its process lives."""
+
+    BUILT = "built"
+    ALREADY = "already"
+    FAILED = "failed"
+    INTERRUPTED = "interrupted"
+    RUNNING = "running"
+
+
+@dataclass(frozen=True, kw_only=True)
+class LayerRecord:
+    """One layer of the image."""
+
+    what: str  # for people: the COPY or the base that it comes from
+    digest: str
+    size_bytes: int  # as it is stored and pushed, compressed
+
+
+@dataclass(frozen=True, kw_only=True)
+class Result:
+    """The end of an attempt. digest and layers: of the canonical image, where there is one."""
+
+    outcome: Outcome
+    seconds: float
+    steps: tuple[Step, ...] = ()
+    digest: str = ""
+    layers: tuple[LayerRecord, ...] = ()
+    error: str = ""  # as the terminal showed it
+    diagnosis: Mapping[str, object] | None = None
+
+    @property
+    def peak_mib(self) -> int:
+        """Of the hungriest step."""
+        return max((step.peak_mib for step in self.steps), default=0)
+
+    @property
+    def size_bytes(self) -> int:
+        """Of all layers."""
+        return sum(layer.size_bytes for layer in self.layers)
+
+
+class RecordWriter:
+    """The record of an attempt that is under way, made by start(); as a context manager it always writes a result."""
+
+    def __init__(self, folder: Path, *, started: datetime) -> None:
+        self.folder = folder
+        self._started = started
+        self._log = (folder / "log.txt").open("a", encoding="utf-8", errors="replace", buffering=1)
+
+    @classmethod
+    def start(
+        cls,
+        records: Path,
+        *,
+        plan_id: str,
+        image: str,
+        target: str,
+        base: str,
+        plan: Mapping[str, object],
+        command: Sequence[str],
+        engine: EngineFacts | None,
+        host: Mapping[str, object],
+        now: datetime,
+    ) -> Self:
+        """Begin a record below `records`. command: our own command line. host: facts about it. now: UTC."""
+        pid = os.getpid()
+        started = {
+            "plan_id": plan_id,
+            "image": image,
+            "target": target,
+            "base": base,
+            "started": now.astimezone(UTC).isoformat(timespec="seconds"),
+            "command": list(command),
+            "engine": asdict(engine) if engine else None,
+            "host": dict(host),
+            "pid": pid,
+            "process": _process(pid),
+        }
+        records.mkdir(parents=True, exist_ok=True)
+        name = f"{now.astimezone(UTC):{_TIME}}-{image}-{target}-{base}-{plan_id[:12]}"
+        with room_on(records):
+            while True:
+                folder = records / f"{name}-{secrets.token_hex(2)}"
+                hidden = records / f".{folder.name}.{pid}"  # so that a record is never seen without its beginning
+                hidden.mkdir()
+                write_text(hidden / "started.json", _json(started))
+                write_text(hidden / "plan.json", _json(plan))
+                try:
+                    hidden.rename(folder)
+                except OSError:
+                    shutil.rmtree(hidden)
+                    if not folder.exists():  # else another attempt has that name
+                        raise
+                else:
+                    sync_folder(records)
+                    return cls(folder, started=now)
+
+    @property
+    def id(self) -> str:
+        """The folder's name; BuildRequest.attempt."""
+        return self.folder.name
+
+    @property
+    def log(self) -> Path:
+        """The full log."""
+        return self.folder / "log.txt"
+
+    def line(self, text: str) -> None:
+        """Append one line of the build's output to the log."""
+        with room_on(self.log):
+            self._log.write(text.rstrip("\n") + "\n")
+
+    def replay(self, command: Sequence[str], *, folder: Path, env: Mapping[str, str]) -> None:
+        """Write replay.sh: the engine's exact command. folder: where it runs. env: what it adds to the environment."""
+        settings = "".join(f"export {key}={shlex.quote(value)}\n" for key, value in sorted(env.items()))
+        text = f"#!/bin/sh\nset -eu\ncd {shlex.quote(str(folder))}\n{settings}exec {shlex.join(command)}\n"
+        write_text(self.folder / "replay.sh", text, mode=0o777)
+
+    def finish(self, result: Result) -> None:
+        """Write result.json; once per attempt."""
+        create_text(self.folder / "result.json", _json({**asdict(result), "outcome": result.outcome.value}))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._log.close()
+        if (self.folder / "result.json").exists():
+            return
+        interrupted = isinstance(error, (KeyboardInterrupt, InterruptedByUser))
+        text = error.render() if isinstance(error, SparkImagesError) else repr(error)
+        self.finish(
+            Result(
+                outcome=Outcome.INTERRUPTED if interrupted else Outcome.FAILED,
+                seconds=(datetime.now(UTC) - self._started).total_seconds(),
+                error=text,
+            )
+        )
+
+
+def append_to_record(folder: Path, kind: str, data: Mapping[str, object]) -> Path:
+    """Add `<kind>.json` ("tests", "push") to a record; `<kind>-2.json` and so on where it is there already."""
+    number = 1
+    while True:
+        path = folder / (f"{kind}.json" if number == 1 else f"{kind}-{number}.json")
+        try:
+            create_text(path, _json(data))
+        except FileExistsError:
+            number += 1
+        else:
+            return path
+
+
+@dataclass(frozen=True)
+class RecordView:
+    """A record as it was read. result is None while it runs and after it was interrupted by kill -9."""
+
+    folder: Path
+    plan_id: str
+    image: str
+    target: str
+    base: str
+    started: datetime
+    command: tuple[str, ...]
+    engine: str  # "podman", "docker"; "" where none was needed
+    outcome: Outcome
+    result: Result | None
+
+    @property
+    def id(self) -> str:
+        """The folder's name."""
+        return self.folder.name
+
+    @cached_property
+    def plan(self) -> dict[str, Any]:
+        """The plan's document; empty if it cannot be read."""
+        return _read(self.folder / "plan.json") or {}
+
+    def appended(self, kind: str) -> tuple[dict[str, Any], ...]:
+        """What append_to_record added of this kind, oldest first."""
+        names = [path for path in self.folder.glob(f"{kind}*.json") if re.fullmatch(rf"{kind}(-\d+)?\.json", path.name)]
+        names.sort(key=lambda path: (len(path.name), path.name))
+        return tuple(data for path in names if (data := _read(path)) is not None)
+
+
+def read_records(records: Path, *, proc: Path = _PROC) -> tuple[RecordView, ...]:
+    """All records, oldest first. What is not a record, or cannot be read as one, is left out."""
+    if not records.is_dir():
+        return ()
+    folders = sorted(folder for folder in records.iterdir() if _ID.fullmatch(folder.name))
+    return tuple(view for folder in folders if (view := _view(folder, proc)) is not None)
+
+
+def _view(folder: Path, proc: Path) -> RecordView | None:
+    started = _read(folder / "started.json")
+    if started is None:
+        return None
+    result = _result(folder / "result.json")
+    if result:
+        outcome = result.outcome
+    else:
+        same = started.get("process") and started["process"] == _process(started.get("pid", 0), proc)
+        outcome = Outcome.RUNNING if same else Outcome.INTERRUPTED
+    try:
+        return RecordView(
+            folder=folder,
+            plan_id=started["plan_id"],
+            image=started["image"],
+            target=started["target"],
+            base=started["base"],
+            started=datetime.fromisoformat(started["started"]),
+            command=tuple(started["command"]),
+            engine=(started["engine"] or {}).get("name", ""),
+            outcome=outcome,
+            result=result,
+        )
+    except (KeyError, TypeError, ValueError):  # another program's file, or a later version's
+        return None
+
+
+def _result(path: Path) -> Result | None:
+    data = _read(path)
+    if data is None:
+        return None
+    try:
+        steps = tuple(_known(Step, step) for step in data["steps"])
+        layers = tuple(_known(LayerRecord, layer) for layer in data["layers"])
+        return _known(Result, {**data, "outcome": Outcome(data["outcome"]), "steps": steps, "layers": layers})
+    except (KeyError, TypeError, ValueError):  # a later version's
+        return None
+
+
+def _known(kind: type[_T], data: Mapping[str, Any]) -> _T:
+    """The dataclass from what it knows of the data: clones of different ages share one cache."""
+    return kind(**{field.name: data[field.name] for field in fields(kind) if field.name in data})
+
+
+def _read(path: Path) -> dict[str, Any] | None:
+    try:
+        data = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+    return data if isinstance(data, dict) else None
+
+
+def _json(data: Mapping[str, object]) -> str:
+    return json.dumps(data, indent=1, ensure_ascii=False) + "\n"
+
+
+def _process(pid: int, proc: Path = _PROC) -> str:
+    """What tells a process from a later one with the same number: the boot and its start time. "" if there is none."""
+    try:
+        boot = (proc / "sys/kernel/random/boot_id").read_text().strip()
+        fields = (proc / str(pid) / "stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return ""
+    return f"{boot}/{fields[19]}"  # starttime, field 22 of proc(5): the name before the 3rd may hold spaces
+
+
+def last_built(records: Sequence[RecordView], image: str, target: str, base: str) -> RecordView | None:
+    """The newest attempt that built this variant."""
+    wanted = (image, target, base)
+    built = (view for view in reversed(records) if view.outcome is Outcome.BUILT)
+    return next((view for view in built if (view.image, view.target, view.base) == wanted), None)
+
+
+def expected_seconds(records: Sequence[RecordView], image: str, step: str) -> float | None:
+    """How long the step took the last time that it ran to its end for this image; None if it never did."""
+    for view in reversed(records):
+        if view.image == image and view.result:
+            for done in view.result.steps:
+                if done.name == step and done.status == 0 and not done.cached:
+                    return done.seconds
+    return None

@@ -1,0 +1,545 @@
+"""Both engines for real: what a build may do, what it gives, and what is left of it."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import pickle
+import shutil
+import signal
+import subprocess
+import sys
+import tarfile
+import tempfile
+import textwrap
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import docker.errors
+import pytest
+import tiny
+
+from spark_images.cache import Cache
+from spark_images.engine import choose_engine
+from spark_images.engine.attempt import build_env, owner_of
+from spark_images.engine.base import OWNER, BuildRequest, Engine, RootImage
+from spark_images.engine.containers import running
+from spark_images.engine.smallest import smallest_program
+from spark_images.errors import DiskFullError, EngineError, EngineTooOldError, UsageError
+from spark_images.oci import read_layout
+
+MIB = 1 << 20
+MOUNTS = (
+    "--mount=type=bind,source=.,target=/spark/scripts --mount=type=bind,from=inputs,source=.,target=/spark/inputs "
+    "--mount=type=cache,id=spark-images-test,target=/spark/cache --mount=type=secret,id=limits"
+)
+
+
+@dataclass
+class Bench:
+    """Builds with one engine: change `request`, call it with the first stage's RUN words."""
+
+    engine: Engine
+    request: BuildRequest
+    lines: list[str] = field(default_factory=list)
+
+    def __call__(self, *words: str, memory_mib: int | None = 256, mounts: str = MOUNTS) -> int:
+        """Build `RUN /probe WORDS write /made`; the status. The output is in `lines`."""
+        run = json.dumps(["/probe", *words, "write", "/made"])
+        self.request.dockerfile.write_text(
+            f"FROM build-root AS compile\nRUN {mounts} {run}\n"
+            "FROM runtime-root\nCOPY --from=compile /made /made\nUSER 10001:10001\n"
+        )
+        self.lines = []
+        self.request = replace(self.request, memory_bytes=None if memory_mib is None else memory_mib * MIB)
+        return self.engine.build(self.request, self.lines.append).status
+
+    @property
+    def said(self) -> str:
+        return "\n".join(self.lines)
+
+
+@pytest.fixture(scope="session")
+def probe(tmp_path_factory: pytest.TempPathFactory) -> bytes:
+    return tiny.compile_probe(tmp_path_factory.mktemp("probe"))
+
+
+@pytest.fixture
+def bench(engine: Engine, tmp_path: Path, probe: bytes) -> Bench:
+    folders = {name: tmp_path / name for name in ("scripts", "inputs")}
+    for name, folder in folders.items():
+        folder.mkdir()
+        (folder / "here.txt").write_text(f"this is {name}\n")
+    limits = tmp_path / "limits"
+    limits.write_text("JOBS=2\n")
+    request = BuildRequest(
+        dockerfile=tmp_path / "Dockerfile",
+        context=folders["scripts"],
+        contexts=(("inputs", folders["inputs"]),),
+        roots=(
+            # what differs from test to test must not be cached from the test before
+            tiny.write_root(tmp_path, "build-root", {"probe": probe, "name": str(tmp_path).encode()}),
+            tiny.write_root(tmp_path, "runtime-root", {"probe": probe}, tiny.FOREIGN),
+        ),
+        secrets=(("limits", limits),),
+        memory_bytes=None,
+        use_cache=True,
+        output=tmp_path / "raw",
+        attempt="test",
+    )
+    return Bench(engine, request)
+
+
+# --- what a step sees -------------------------------------------------------------------------------------------------
+
+
+def test_a_step_has_no_network_but_the_loopback(bench: Bench) -> None:
+    assert bench("net") == 0, bench.said
+    rows = [line.partition("/proc/net/dev: ")[2] for line in bench.lines if "/proc/net/dev: " in line]
+    assert [row.partition(":")[0].strip() for row in rows if ":" in row] == ["lo"]
+
+
+def test_a_step_sees_scripts_inputs_and_limits(bench: Bench) -> None:
+    assert bench("cat", "/spark/scripts/here.txt", "cat", "/spark/inputs/here.txt", "cat", "/run/secrets/limits") == 0
+    for words in ("this is scripts", "this is inputs", "JOBS=2"):
+        assert words in bench.said
+
+
+def test_the_cap_is_visible_inside_a_step(bench: Bench) -> None:
+    assert bench("limit", memory_mib=256) == 0, bench.said
+    assert str(256 * MIB) in bench.said
+
+
+def test_a_step_over_the_cap_is_killed(bench: Bench) -> None:
+    assert bench("allocate", "700", memory_mib=256) != 0
+    assert "allocated" not in bench.said
+
+
+def test_the_same_step_under_a_larger_cap_is_not_killed(bench: Bench) -> None:
+    assert bench("allocate", "700", memory_mib=1024) == 0, bench.said
+    assert "allocated 700" in bench.said
+
+
+def test_without_a_cap_the_step_has_none_of_ours(bench: Bench) -> None:
+    assert bench("limit", "allocate", "300", memory_mib=None) == 0, bench.said
+
+
+def test_variables_that_change_builds_do_not_reach_the_engine() -> None:
+    env = build_env(
+        {"DOCKER_DEFAULT_PLATFORM": "linux/s390x", "BUILDAH_ISOLATION": "chroot", "HOME": "/h"}, TMPDIR="/t"
+    )
+    assert env == {"HOME": "/h", "TMPDIR": "/t"}
+
+
+# --- caches -----------------------------------------------------------------------------------------------------------
+
+
+def test_other_limits_do_not_run_a_step_again(bench: Bench) -> None:
+    words, shown = ("cat", "/spark/scripts/here.txt"), "/spark/scripts/here.txt: this is scripts"
+    assert bench(*words) == 0
+    assert shown in bench.said
+    bench.request.secrets[0][1].write_text("JOBS=1\n")
+    assert bench(*words, memory_mib=300) == 0
+    assert shown not in bench.said
+
+
+def test_a_changed_script_runs_its_step_again(bench: Bench) -> None:
+    words = ("cat", "/spark/scripts/here.txt")
+    assert bench(*words) == 0
+    (bench.request.context / "here.txt").write_text("another script\n")
+    assert bench(*words) == 0
+    assert ": another script" in bench.said
+
+
+def test_the_compile_cache_survives_other_caps_and_clean(bench: Bench) -> None:
+    counter = f"/spark/cache/{os.getpid()}-{time.monotonic_ns()}"
+    bench.request = replace(bench.request, use_cache=False)
+    assert bench("count", counter, memory_mib=256) == 0, bench.said
+    assert bench("count", counter, memory_mib=300) == 0, bench.said
+    bench.engine.clean()
+    assert bench("count", counter, memory_mib=300) == 0, bench.said
+    assert "count is 3" in bench.said
+
+
+def test_a_long_log_is_not_cut(bench: Bench) -> None:
+    assert bench("lines", "40000") == 0  # 3.8 MB; BuildKit by itself stops at 2 MiB
+    assert sum(" of a long log " in line for line in bench.lines) == 40000
+
+
+# --- what comes out ---------------------------------------------------------------------------------------------------
+
+
+def test_the_export_is_a_layout_with_the_foreign_root_and_what_the_step_made(bench: Bench) -> None:
+    assert bench("say", "hello") == 0, bench.said
+    exported = read_layout(bench.request.output)
+    assert [layer.media_type for layer in exported.layers] == ["application/vnd.oci.image.layer.v1.tar"] * 2
+    with tarfile.open(exported.blob(exported.layers[1].digest)) as layer:
+        made = layer.extractfile("made")
+        assert made is not None
+        assert made.read() == b"made in a step\n"
+    root = bench.request.roots[1]
+    assert exported.layers[0].digest == read_layout(root.layout).layers[0].digest
+
+
+def test_a_failing_step_is_an_outcome_with_its_command(bench: Bench) -> None:
+    bench.request.dockerfile.write_text('FROM build-root\nRUN ["/probe", "say", "now", "fail", "7"]\n')
+    outcome = bench.engine.build(bench.request, bench.lines.append)
+    assert outcome.status != 0
+    assert "now" in bench.said
+    assert outcome.command[0] == bench.engine.name
+    assert not (bench.request.output / "index.json").exists()
+
+
+def test_a_missing_context_is_named_before_anything_runs(bench: Bench) -> None:
+    bench.request = replace(bench.request, contexts=(("inputs", Path("/nonexistent/inputs")),))
+    with pytest.raises(EngineError) as caught:
+        bench("say", "hello")
+    assert caught.value.why == ("`inputs`: no folder `/nonexistent/inputs`",)
+    assert bench.lines == []
+
+
+def test_a_full_disk_in_a_step_is_named(bench: Bench) -> None:
+    mounts = "--mount=type=tmpfs,target=/full"
+    bench.request.dockerfile.write_text(
+        f'FROM build-root\nRUN {mounts} ["/probe", "say", "write failed: No space left on device", "fail", "1"]\n'
+    )
+    with pytest.raises(DiskFullError) as caught:
+        bench.engine.build(bench.request, bench.lines.append)
+    assert "No space left on device" in caught.value.why[0]
+
+
+def test_what_is_loaded_has_the_layouts_config_digest(bench: Bench, tmp_path: Path) -> None:
+    root = tiny.write_root(tmp_path, "loaded", {"probe": b"x" * 100})
+    reference = f"localhost/spark-images/test-load:{os.getpid()}"
+    assert bench.engine.image_id(reference) is None
+    bench.engine.load(root.layout, reference)
+    try:
+        assert bench.engine.image_id(reference) == read_layout(root.layout).config_digest
+        tags = bench.engine.client().images.get(reference).tags
+        assert tags == [reference]
+    finally:
+        bench.engine.client().images.remove(reference)
+
+
+def test_loading_again_moves_the_name_to_the_other_image(bench: Bench, tmp_path: Path) -> None:
+    reference = f"localhost/spark-images/test-load:{os.getpid()}"
+    layouts = [tiny.write_root(tmp_path, name, {"file": name.encode()}).layout for name in ("one", "two")]
+    try:
+        for layout in layouts:
+            bench.engine.load(layout, reference)
+        assert bench.engine.image_id(reference) == read_layout(layouts[1]).config_digest
+    finally:
+        bench.engine.client().images.remove(reference)
+
+
+def test_image_id_answers_in_150_ms(engine: Engine) -> None:
+    engine.image_id("localhost/spark-images/none:none")  # finds the engine
+    times = []
+    for _ in range(5):
+        began = time.monotonic()
+        engine.image_id("localhost/spark-images/none:none")
+        times.append(time.monotonic() - began)
+    assert min(times) < 0.15
+
+
+# --- stopped builds ---------------------------------------------------------------------------------------------------
+
+BUILD = """
+import pickle, signal, sys
+from spark_images.cache import Cache
+from spark_images.engine import choose_engine
+import os, pathlib
+signal.signal(signal.SIGTERM, signal.default_int_handler)
+name, cache, image, request = sys.argv[1:]
+engine = choose_engine(name, cache=Cache(pathlib.Path(cache)), buildkit_image=image, env=os.environ)
+engine.build(pickle.loads(pathlib.Path(request).read_bytes()), lambda line: print(line, flush=True))
+"""
+
+
+@dataclass
+class Sleeper:
+    """A build in a process of its own whose step sleeps, known by a word on its command line."""
+
+    pipeline: subprocess.Popen[str]
+    token: str
+
+    def step_runs(self) -> bool:
+        for folder in Path("/proc").glob("[0-9]*"):
+            try:
+                words = (folder / "cmdline").read_bytes().split(b"\0")
+            except OSError:
+                continue
+            if words[0] == b"/probe" and self.token.encode() in words:
+                return True
+        return False
+
+    def step_ends(self, within_s: float = 15) -> bool:
+        deadline = time.monotonic() + within_s
+        while self.step_runs() and time.monotonic() < deadline:
+            time.sleep(0.1)
+        return not self.step_runs()
+
+
+@pytest.fixture
+def sleeper(bench: Bench, engine_caches: dict[str, Cache], buildkit_image: str, tmp_path: Path) -> Iterator[Sleeper]:
+    token = f"sleeper-{os.getpid()}-{time.monotonic_ns()}"
+    bench.request.dockerfile.write_text(
+        'FROM build-root\nRUN ["/probe", "write", "/first"]\n'
+        f'RUN {MOUNTS} ["/probe", "say", "{token}", "sleep", "120"]\n'
+    )
+    pickled = tmp_path / "request"
+    pickled.write_bytes(pickle.dumps(replace(bench.request, memory_bytes=256 * MIB)))
+    name = bench.engine.name
+    command = [sys.executable, "-c", BUILD, name, str(engine_caches[name].root), buildkit_image, str(pickled)]
+    pipeline = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    sleeper = Sleeper(pipeline, token)
+    assert pipeline.stdout is not None
+    for line in pipeline.stdout:
+        if line.strip().endswith(token):  # as output of the step, not as part of the instruction
+            break
+    assert sleeper.step_runs()
+    yield sleeper
+    pipeline.kill()
+    pipeline.wait()
+    bench.engine.clean()
+
+
+def assert_nothing_left(bench: Bench, caches: dict[str, Cache]) -> None:
+    """No image of finished steps (podman would keep one that a container uses), no bundle of a step, no builder."""
+    owner = owner_of(caches[bench.engine.name])
+    if bench.engine.name == "podman":
+        label = ["--filter", f"label={OWNER}={owner}"]
+        assert subprocess.check_output(["podman", "images", "--all", "--quiet", *label], text=True) == ""
+        tmp = caches["podman"].engines / "podman" / "tmp"
+        assert [path.name for path in tmp.iterdir() if not path.name.startswith("buildah-cache")] == []
+    else:
+        names = subprocess.check_output(["docker", "ps", "--all", "--format", "{{.Names}}"], text=True)
+        assert owner not in names
+        assert owner not in subprocess.check_output(["docker", "buildx", "ls"], text=True)
+
+
+def test_clean_ends_all_that_a_killed_pipeline_left(
+    bench: Bench, sleeper: Sleeper, engine_caches: dict[str, Cache]
+) -> None:
+    sleeper.pipeline.kill()
+    sleeper.pipeline.wait()
+    time.sleep(0.5)
+    assert sleeper.step_runs()  # which is why there is something to clean
+    assert bench.engine.clean() != ()
+    assert sleeper.step_ends()
+    assert_nothing_left(bench, engine_caches)
+    assert bench.engine.clean() == ()
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_stopped_pipeline_ends_its_step(bench: Bench, sleeper: Sleeper, number: signal.Signals) -> None:
+    sleeper.pipeline.send_signal(number)
+    assert sleeper.pipeline.wait(timeout=30) != 0
+    assert sleeper.step_ends()
+
+
+def test_after_a_kill_the_same_cache_builds_again(bench: Bench, sleeper: Sleeper) -> None:
+    sleeper.pipeline.kill()
+    sleeper.pipeline.wait()
+    assert bench("say", "again") == 0, bench.said
+    if bench.engine.name == "podman":  # BuildKit counts the killed build's step under the same cap
+        assert sleeper.step_ends()
+
+
+def test_clean_leaves_a_build_that_runs(bench: Bench, sleeper: Sleeper) -> None:
+    assert any("a build runs" in line for line in bench.engine.clean())
+    assert sleeper.step_runs()
+
+
+def test_a_second_build_waits_for_the_first_and_says_so(bench: Bench, sleeper: Sleeper) -> None:
+    timer = threading.Timer(2, sleeper.pipeline.terminate)
+    timer.start()
+    assert bench("say", "second") == 0, bench.said
+    assert bench.lines[0] == "waiting for another build on this engine to end"
+
+
+def test_clean_with_nothing_there_removes_nothing(engine: Engine) -> None:
+    engine.clean()
+    assert engine.clean() == ()
+
+
+# --- containers -------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def loaded(bench: Bench, tmp_path: Path) -> Iterator[Callable[[RootImage], str]]:
+    """Loads a root under a name of this test; gone afterwards."""
+    reference = f"localhost/spark-images/test-run:{os.getpid()}"
+
+    def load(root: RootImage) -> str:
+        bench.engine.load(root.layout, reference)
+        return reference
+
+    yield load
+    bench.engine.client().images.remove(reference, force=True)
+
+
+def test_running_gives_a_container_with_mounts_variables_and_our_labels(
+    bench: Bench, loaded: Callable[[RootImage], str], engine_caches: dict[str, Cache], tmp_path: Path
+) -> None:
+    client, reference = bench.engine.client(), loaded(bench.request.roots[0])
+    shared = tmp_path / "shared"
+    shared.mkdir()
+    (shared / "file").write_text("from the host\n")
+    with running(
+        client,
+        reference,
+        entrypoint=["/probe"],
+        command=["cat", "/shared/file", "sleep", "60"],
+        mounts={shared: "/shared"},
+        env={"A": "b"},
+        network="none",
+    ) as container:
+        assert container.labels[OWNER] == owner_of(engine_caches[bench.engine.name])
+        status, said = container.exec_run(["/probe", "net", "cat", "/proc/self/environ"])
+        assert (status, b" lo:" in said, b"eth0" in said, b"A=b" in said) == (0, True, False, True)
+        assert b"from the host" in container.logs()
+    with pytest.raises(docker.errors.NotFound):
+        client.containers.get(str(container.id))
+
+
+def test_running_removes_the_container_when_the_test_fails(bench: Bench, loaded: Callable[[RootImage], str]) -> None:
+    client, reference = bench.engine.client(), loaded(bench.request.roots[0])
+    with (
+        pytest.raises(RuntimeError),
+        running(client, reference, entrypoint=["/probe"], command=["sleep", "60"]) as container,
+    ):
+        raise RuntimeError
+    with pytest.raises(docker.errors.NotFound):
+        client.containers.get(str(container.id))
+
+
+def test_clean_removes_a_container_that_a_killed_test_left(bench: Bench, loaded: Callable[[RootImage], str]) -> None:
+    client, reference = bench.engine.client(), loaded(bench.request.roots[0])
+    entered = running(client, reference, entrypoint=["/probe"], command=["sleep", "60"], network="none")
+    container = entered.__enter__()
+    assert any(str(container.name) in line or container.short_id in line for line in bench.engine.clean())
+    with pytest.raises(docker.errors.NotFound):
+        client.containers.get(str(container.id))
+
+
+FOREIGN_MACHINE = {"arm64": "aarch64", "amd64": "x86_64"}[tiny.FOREIGN]
+
+
+@pytest.mark.skipif(
+    not Path("/proc/sys/fs/binfmt_misc", f"qemu-{FOREIGN_MACHINE}").exists(), reason="no qemu for the foreign machine"
+)
+def test_a_foreign_program_runs(bench: Bench, loaded: Callable[[RootImage], str], tmp_path: Path) -> None:
+    files = {"true": smallest_program(FOREIGN_MACHINE)}
+    reference = loaded(tiny.write_root(tmp_path, "foreign", files, tiny.FOREIGN))
+    with running(bench.engine.client(), reference, entrypoint=["/true"], network="none") as container:
+        assert container.wait(timeout=30)["StatusCode"] == 0
+
+
+def test_what_is_no_program_of_any_machine_does_not_run(
+    bench: Bench, loaded: Callable[[RootImage], str], tmp_path: Path
+) -> None:
+    reference = loaded(tiny.write_root(tmp_path, "broken", {"true": b"\x7fELF nothing of use"}))
+    entered = running(bench.engine.client(), reference, entrypoint=["/true"], network="none")
+    with pytest.raises(docker.errors.APIError):
+        entered.__enter__()
+
+
+# --- which engine -----------------------------------------------------------------------------------------------------
+
+
+def test_unknown_engine_names_the_nearest(engine_caches: dict[str, Cache]) -> None:
+    with pytest.raises(UsageError) as caught:
+        choose_engine("dokcer", cache=engine_caches["docker"], buildkit_image="x", env=os.environ)
+    assert caught.value.hint == "did you mean `docker`?"
+
+
+def test_no_engine_says_what_was_tried(engine_caches: dict[str, Cache], tmp_path: Path) -> None:
+    env = {"PATH": str(tmp_path), "DOCKER_HOST": f"unix://{tmp_path}/none.sock", "HOME": str(tmp_path)}
+    with pytest.raises(EngineError) as caught:
+        choose_engine(None, cache=engine_caches["docker"], buildkit_image="x", env=env)
+    assert caught.value.what == "no build engine answers"
+    assert caught.value.why[0] == f"tried docker: no engine answers on `{tmp_path}/none.sock`"
+    assert caught.value.why[-1] == "tried podman: it is not installed"
+    assert "nox -s doctor" in caught.value.hint
+
+
+def test_a_daemon_on_another_machine_is_refused(engine_caches: dict[str, Cache], tmp_path: Path) -> None:
+    env = {"DOCKER_HOST": "ssh://elsewhere", "HOME": str(tmp_path)}
+    with pytest.raises(EngineError, match="is not on this machine"):
+        choose_engine("docker", cache=engine_caches["docker"], buildkit_image="x", env=env)
+
+
+def test_dockers_context_is_followed(engine_caches: dict[str, Cache], tmp_path: Path) -> None:
+    meta = tmp_path / ".docker/contexts/meta" / hashlib.sha256(b"mine").hexdigest()
+    meta.mkdir(parents=True)
+    (tmp_path / ".docker/config.json").write_text('{"currentContext": "mine"}')
+    (meta / "meta.json").write_text('{"Endpoints": {"docker": {"Host": "unix:///nonexistent/mine.sock"}}}')
+    with pytest.raises(EngineError, match="`/nonexistent/mine"):
+        choose_engine("docker", cache=engine_caches["docker"], buildkit_image="x", env={"HOME": str(tmp_path)})
+
+
+def test_podman_behind_dockers_socket_is_not_taken_for_docker(engine_caches: dict[str, Cache], tmp_path: Path) -> None:
+    if shutil.which("podman") is None:
+        pytest.skip("podman is not installed")
+    socket = Path(tempfile.mkdtemp(prefix="sock")) / "p.sock"
+    service = subprocess.Popen(["podman", "system", "service", "--time=20", f"unix://{socket}"])
+    try:
+        for _ in range(100):
+            if socket.exists():
+                break
+            time.sleep(0.05)
+        env = {"PATH": os.environ["PATH"], "DOCKER_HOST": f"unix://{socket}"}
+        with pytest.raises(EngineError, match="it is podman that answers"):
+            choose_engine("docker", cache=engine_caches["docker"], buildkit_image="x", env=env)
+    finally:
+        service.terminate()
+        service.wait()
+
+
+@pytest.mark.parametrize(
+    ("program", "says", "expected"),
+    [
+        (
+            "podman",
+            '{"version": {"Version": "3.4.4"}, "host": {"buildahVersion": "1.23", "ociRuntime": {"name": "crun"}, '
+            '"cgroupVersion": "v2"}}',
+            "podman is too old: found 3.4.4, needed 4.2 or later",
+        ),
+        ("docker", "github.com/docker/buildx v0.10.5 abc", "buildx is too old: found 0.10.5, needed 0.12 or later"),
+    ],
+)
+def test_a_program_that_is_too_old_is_named_with_what_is_needed(
+    program: str, says: str, expected: str, engine: Engine, tmp_path: Path
+) -> None:
+    if engine.name != program:
+        return
+    fake = tmp_path / "bin" / program
+    fake.parent.mkdir()
+    fake.write_text(f"#!/bin/sh\necho '{says}'\n")
+    fake.chmod(0o755)
+    env = {**os.environ, "PATH": str(fake.parent)}
+    old = choose_engine(program, cache=Cache(tmp_path), buildkit_image="x", env=env)
+    with pytest.raises(EngineTooOldError) as caught:
+        old.facts()
+    assert caught.value.what == expected
+
+
+def test_choosing_takes_less_than_300_ms_and_no_docker_sdk(engine: Engine, engine_caches: dict[str, Cache]) -> None:
+    code = """
+        import os, sys, time
+        from pathlib import Path
+        from spark_images.cache import Cache
+        began = time.monotonic()
+        from spark_images.engine import choose_engine
+        choose_engine(sys.argv[1], cache=Cache(Path(sys.argv[2])), buildkit_image="x", env=os.environ)
+        print(time.monotonic() - began, "docker" in sys.modules, "requests" in sys.modules)
+    """
+    command = [sys.executable, "-c", textwrap.dedent(code), engine.name, str(engine_caches[engine.name].root)]
+    taken, *imported = subprocess.check_output(command, text=True).split()
+    assert float(taken) < 0.3
+    assert imported == ["False", "False"]

@@ -1,0 +1,256 @@
+"""What this machine lacks, and the line that gets it."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import stat
+import subprocess
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from spark_images.doctor import Finding, Need, Standing, check_host, doctor, remedy, require, root_line
+from spark_images.errors import HostProgramError
+from spark_images.host import HostFacts, read_host
+
+COMPLETE = HostFacts(
+    machine="x86_64",
+    kernel="6.1.0",
+    apt=True,
+    systemd=False,
+    root=True,
+    user="ada",
+    programs={
+        "podman": "4.3.1",
+        "crun": "1.8",
+        "runc": "1.1.5",
+        "newuidmap": "/usr/bin/newuidmap",
+        "skopeo": "1.9.3",
+        "git": "2.39.5",
+        "apt-get": "2.6.1",
+        "docker-registry": "2.8.2",
+        "nvidia-smi": "/usr/bin/nvidia-smi",
+    },
+    docker_problem="",
+    subordinate_ids=True,
+    binfmt=frozenset({"qemu-aarch64"}),
+    cgroup="v2",
+    memory_controller=True,
+    memory_gib=24.0,
+    cache=Path("/home/ada/.cache/spark-images"),
+    free_gib=100.0,
+)
+
+
+def without(facts: HostFacts, *programs: str) -> HostFacts:
+    return replace(facts, programs={name: at for name, at in facts.programs.items() if name not in programs})
+
+
+def bad(facts: HostFacts) -> dict[str, Finding]:
+    return {finding.name: finding for finding in check_host(facts) if finding.standing is not Standing.GOOD}
+
+
+def test_complete_machine_lacks_nothing() -> None:
+    assert bad(COMPLETE) == {}
+    assert root_line(check_host(COMPLETE)) == ""
+
+
+def test_machine_without_an_engine_gets_podman_with_a_runtime() -> None:
+    finding = bad(without(COMPLETE, "podman", "crun", "runc"))["engine"]
+
+    assert finding.standing is Standing.LACKING
+    assert {"podman", "runc", "uidmap"} <= set(finding.packages)
+
+
+def test_docker_alone_is_an_engine_and_needs_no_runtime() -> None:
+    facts = without(COMPLETE, "podman", "crun", "runc")
+
+    assert bad(replace(facts, programs={**facts.programs, "docker": "28.2, buildx 0.36"})) == {}
+
+
+def test_docker_that_the_user_may_not_use_gives_the_group_not_another_engine() -> None:
+    facts = replace(without(COMPLETE, "podman"), root=False, docker_problem="permission denied while trying to connect")
+
+    finding = bad(facts)["engine"]
+
+    assert finding.command == "usermod -aG docker ada"
+    assert finding.packages == ()
+    assert finding.note == "then log in again"
+
+
+def test_docker_that_does_not_answer_says_why() -> None:
+    facts = replace(without(COMPLETE, "podman"), docker_problem="Cannot connect to the Docker daemon")
+
+    assert bad(facts)["engine"].found == "docker, but: Cannot connect to the Docker daemon"
+
+
+@pytest.mark.parametrize(("cgroup", "lacking"), [("v2", False), ("v1 beside v2", True)])
+def test_crun_alone_is_enough_only_where_there_is_one_cgroup_hierarchy(cgroup: str, lacking: bool) -> None:
+    facts = replace(without(COMPLETE, "runc"), cgroup=cgroup)
+
+    assert ("OCI runtime" in bad(facts)) is lacking
+
+
+def test_podman_without_root_needs_subordinate_ids() -> None:
+    facts = replace(COMPLETE, root=False, subordinate_ids=False)
+
+    assert bad(facts)["user namespaces"].command.endswith(" ada")
+    assert "user namespaces" not in bad(replace(facts, root=True))
+
+
+@pytest.mark.parametrize(
+    ("machine", "handler", "standing"),
+    [("x86_64", "qemu-aarch64", Standing.LACKING), ("aarch64", "qemu-x86_64", Standing.WITHOUT)],
+)
+def test_emulation_is_a_must_only_where_the_main_image_is_foreign(
+    machine: str, handler: str, standing: Standing
+) -> None:
+    missing = next(
+        f for f in check_host(replace(COMPLETE, machine=machine, binfmt=frozenset())) if f.need is Need.EMULATION
+    )
+    there = next(
+        f
+        for f in check_host(replace(COMPLETE, machine=machine, binfmt=frozenset({handler})))
+        if f.need is Need.EMULATION
+    )
+
+    assert missing.standing is standing
+    assert f"/usr/lib/binfmt.d/{handler}.conf" in missing.command
+    assert there.standing is Standing.GOOD
+
+
+def test_registry_server_is_not_installed_where_it_would_stay_as_a_service() -> None:
+    facts = without(COMPLETE, "docker-registry")
+
+    assert bad(facts)["docker-registry"].packages == ("docker-registry",)
+    assert bad(replace(facts, systemd=True))["docker-registry"].packages == ()
+
+
+def test_root_line_installs_everything_at_once_and_is_shell() -> None:
+    line = root_line(check_host(replace(without(COMPLETE, "skopeo", "podman", "docker-registry"), binfmt=frozenset())))
+
+    assert line.count("apt-get") == 2
+    assert line.startswith("apt-get update && apt-get ")
+    assert " podman " in line
+    assert " skopeo " in line
+    assert line.index("qemu-user-static") < line.index("/register")
+    subprocess.run(["sh", "-n", "-c", line], check=True)
+
+
+def test_emulation_line_leaves_a_registered_handler_alone_and_replaces_one_without_the_flag(tmp_path: Path) -> None:
+    line = next(f.command for f in check_host(replace(COMPLETE, binfmt=frozenset())) if f.need is Need.EMULATION)
+    handler, register, conf = tmp_path / "qemu-aarch64", tmp_path / "register", tmp_path / "conf"
+    conf.write_text("the handler")
+    line = line.replace("/usr/lib/binfmt.d/qemu-aarch64.conf", str(conf)).replace(
+        "/proc/sys/fs/binfmt_misc", str(tmp_path)
+    )
+    line = line.replace(f"mountpoint -q {tmp_path}", "true")
+
+    handler.write_text("enabled\nflags: OPF\n")
+    subprocess.run(["sh", "-ec", line], check=True)
+    assert not register.exists()
+
+    handler.write_text("enabled\nflags: OP\n")
+    subprocess.run(["sh", "-ec", line], check=True)
+    assert handler.read_text() == "-1\n"
+    assert register.read_text() == "the handler"
+
+
+def bare_environment(folder: Path, **programs: str) -> dict[str, str]:
+    """A PATH with just these programs, each a shell script."""
+    for name, script in programs.items():
+        path = folder / name
+        path.write_text(f"#!/bin/sh\n{script}\n")
+        path.chmod(path.stat().st_mode | stat.S_IXUSR)
+    return {"PATH": str(folder), "SPARK_IMAGES_CACHE": str(folder / "cache")}
+
+
+@pytest.fixture
+def only_path(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("spark_images.host.ADMIN_FOLDERS", "")
+
+
+@pytest.mark.usefixtures("only_path")
+def test_require_names_what_is_missing_what_it_is_for_and_one_line(tmp_path: Path) -> None:
+    env = bare_environment(tmp_path, **{"apt-get": "echo apt 2.6.1"})
+
+    with pytest.raises(HostProgramError) as caught:
+        require(Need.TRANSFER, env=env)
+
+    assert caught.value.what == "this machine lacks: skopeo"
+    assert caught.value.why == ("skopeo: push and pull",)
+    assert "--no-install-recommends skopeo" in caught.value.hint
+    assert "\n" not in caught.value.hint
+
+
+@pytest.mark.usefixtures("only_path")
+def test_require_asks_only_for_what_is_needed(tmp_path: Path) -> None:
+    require(Need.TRANSFER, env=bare_environment(tmp_path, skopeo="echo skopeo version 1.9.3"))
+
+
+@pytest.mark.usefixtures("only_path")
+def test_broken_podman_is_no_obstacle_where_docker_answers(tmp_path: Path) -> None:
+    docker = 'case $1 in version) echo 28.2.2 ;; *) echo "github.com/docker/buildx v0.36.1 abc" ;; esac'
+
+    require(Need.ENGINE, env=bare_environment(tmp_path, podman="exit 1", docker=docker))
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root installs")
+@pytest.mark.usefixtures("only_path")
+def test_root_has_it_installed_only_where_that_is_allowed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    log, skopeo = tmp_path / "log", tmp_path / "skopeo"
+    env = bare_environment(
+        tmp_path, **{"apt-get": f'case "$*" in *install*) echo "$@" >>{log}; /bin/ln -s /bin/true {skopeo} ;; esac'}
+    )
+    (tmp_path / "sh").symlink_to("/bin/sh")
+
+    with pytest.raises(HostProgramError):
+        require(Need.TRANSFER, env=env)
+    assert not log.exists()
+
+    require(Need.TRANSFER, env={**env, "SPARK_IMAGES_INSTALL": "1"})
+    assert log.read_text().endswith("install -y --no-install-recommends skopeo\n")
+    assert "installing what this machine lacks: skopeo" in capsys.readouterr().err
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root installs")
+@pytest.mark.usefixtures("only_path")
+def test_failed_install_shows_the_last_lines(tmp_path: Path) -> None:
+    env = bare_environment(tmp_path, **{"apt-get": "echo E: no space left; exit 100"})
+    (tmp_path / "sh").symlink_to("/bin/sh")
+
+    with pytest.raises(HostProgramError, match="could not be installed") as caught:
+        require(Need.TRANSFER, env={**env, "SPARK_IMAGES_INSTALL": "1"})
+
+    assert caught.value.why == ("E: no space left",)
+
+
+@pytest.mark.usefixtures("only_path")
+def test_doctor_prints_each_remedy_on_one_line_and_fails_where_the_main_job_would(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(HostProgramError, match="this machine lacks: engine"):
+        doctor(install=False, env=bare_environment(tmp_path, **{"apt-get": "echo apt 2.6.1"}))
+
+    printed = capsys.readouterr().out
+    assert any("install" in line and "podman" in line and "fuse-overlayfs" in line for line in printed.splitlines())
+
+
+def test_versions_are_read_off_the_programs(tmp_path: Path) -> None:
+    env = bare_environment(tmp_path, podman='echo "podman version 4.9.3"', crun='echo "crun version 1.14.1"; echo more')
+
+    programs = read_host(env).programs
+
+    assert programs["podman"] == "4.9.3"
+    assert programs["crun"] == "1.14.1"
+
+
+def test_line_for_a_user_is_one_sudo_command() -> None:
+    facts = replace(without(COMPLETE, "skopeo"), root=False, binfmt=frozenset())
+
+    words = shlex.split(remedy(check_host(facts), facts))
+
+    assert words[:3] == ["sudo", "sh", "-c"]
+    assert words[3:] == [root_line(check_host(facts))]

@@ -1,0 +1,166 @@
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from values import DEBIAN_PIN, TOOLS_PIN
+
+from spark_images.errors import ConfigError, StaleLockError
+from spark_images.locks import LockedDeb, LockedWheel, made_from, read_debs_lock, read_wheels_lock
+from spark_images.pins import DebSet, DebsPin, WheelsPin, read_pins
+
+REPOSITORY = Path(__file__).parents[2]
+PIN = replace(TOOLS_PIN, packages=("nvcc==13.0.88", "cublas==13.0.2"))
+NVCC = LockedWheel(
+    project="nvcc",
+    version="13.0.88",
+    filename="nvcc-13.0.88-py3-none-any.whl",
+    platform="any",
+    sha256="0e1" + "0" * 61,  # a number to YAML, a text to us
+    size_bytes=123,
+)
+LIBC = LockedDeb(
+    package="libstdc++6",
+    version="1:12.2.0-14+deb12u1~rc1",
+    arch="arm64",
+    archive="debian-security",
+    path="pool/main/g/gcc-12/libstdc++6_12.2.0-14+deb12u1~rc1_arm64.deb",
+    sha256="1" * 64,
+    size_bytes=0,
+    sets=("runtime/arm64", "build/arm64"),
+)
+
+
+def wheel_line(wheel: LockedWheel, **changes: object) -> str:
+    w = replace(wheel, **changes)  # type: ignore[arg-type]
+    return (
+        f"- {{project: {w.project}, version: {w.version}, filename: {w.filename}, platform: {w.platform}, "
+        f"sha256: {w.sha256}, size: {w.size_bytes}}}\n"
+    )
+
+
+def deb_line(deb: LockedDeb, **changes: object) -> str:
+    d = replace(deb, **changes)  # type: ignore[arg-type]
+    return (
+        f"- {{package: {d.package}, version: '{d.version}', arch: {d.arch}, archive: {d.archive}, path: {d.path}, "
+        f"sha256: {d.sha256}, size: {d.size_bytes}, sets: [{', '.join(d.sets)}]}}\n"
+    )
+
+
+def cublas(platform: str) -> str:
+    tag = {"linux/amd64": "x86_64", "linux/arm64": "aarch64"}[platform]
+    name = f"cublas-13.0.2-py3-none-manylinux_2_27_{tag}.whl"
+    return wheel_line(NVCC, project="cublas", version="13.0.2", filename=name, platform=platform)
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    return tmp_path / "some.lock"
+
+
+def write(file: Path, pin: WheelsPin | DebsPin, *lines: str) -> Path:
+    key = "wheels" if isinstance(pin, WheelsPin) else "debs"
+    file.write_text(f"schema: 1\nmade-from: {made_from(pin)}\n{key}:\n{''.join(lines)}")
+    return file
+
+
+def test_the_projects_own_locks_fit_its_pins() -> None:
+    for pin in read_pins(REPOSITORY / "pins.yaml").pins:
+        if isinstance(pin, WheelsPin):
+            assert read_wheels_lock(REPOSITORY / pin.lock, pin).wheels
+        elif isinstance(pin, DebsPin):
+            assert read_debs_lock(REPOSITORY / pin.lock, pin).debs
+
+
+def test_a_wheels_lock_is_read(file: Path) -> None:
+    write(file, PIN, wheel_line(NVCC), cublas("linux/amd64"), cublas("linux/arm64"))
+    lock = read_wheels_lock(file, PIN)
+    assert lock.made_from == made_from(PIN)
+    assert lock.wheels[0] == NVCC
+    assert [wheel.platform for wheel in lock.wheels] == ["any", "linux/amd64", "linux/arm64"]
+
+
+def test_a_debs_lock_is_read(file: Path) -> None:
+    assert read_debs_lock(write(file, DEBIAN_PIN, deb_line(LIBC)), DEBIAN_PIN).debs == (LIBC,)
+
+
+def test_a_package_without_a_wheel_for_a_platform_is_a_mistake(file: Path) -> None:
+    write(file, PIN, wheel_line(NVCC), cublas("linux/amd64"))
+    with pytest.raises(ConfigError, match=r":3: wheels: there is none of `cublas==13\.0\.2` for linux/arm64$"):
+        read_wheels_lock(file, PIN)
+
+
+@pytest.mark.parametrize("filename", ["../nvcc-1-py3-none-any.whl", "nvcc.tar.gz", "-nvcc.whl", "$(id).whl"])
+def test_a_wheels_file_name_that_is_no_plain_name_is_a_mistake(file: Path, filename: str) -> None:
+    write(file, PIN, wheel_line(NVCC, filename=filename), cublas("linux/amd64"), cublas("linux/arm64"))
+    with pytest.raises(ConfigError, match=r":4: wheels\[0\].filename: expected a wheel's file name"):
+        read_wheels_lock(file, PIN)
+
+
+@pytest.mark.parametrize(
+    ("changes", "text"),
+    [
+        ({"sets": ("runtime/arm",)}, "debs[0].sets[0]: expected one of `build/amd64`"),
+        ({"arch": "armhf"}, "debs[0].arch: expected one of `amd64`, `arm64`, `all`, got `armhf`"),
+        ({"archive": "ubuntu"}, "debs[0].archive: expected one of `debian`, `debian-security`, got `ubuntu`"),
+        ({"path": "../../etc/passwd"}, "debs[0].path: expected a relative path"),
+        ({"sha256": "1" * 63}, "debs[0].sha256: expected 64 hex digits"),
+        ({"version": "1.0 2"}, "debs[0].version: expected a Debian version, got `1.0 2`"),
+    ],
+)
+def test_a_wrong_value_of_a_deb_is_a_mistake(file: Path, changes: dict[str, object], text: str) -> None:
+    write(file, DEBIAN_PIN, deb_line(LIBC, **changes))
+    with pytest.raises(ConfigError) as caught:
+        read_debs_lock(file, DEBIAN_PIN)
+    assert caught.value.what.startswith(f"{file}:4: {text}")
+
+
+def test_a_package_of_a_set_that_the_lock_lacks_is_not_looked_for_under_its_name(file: Path) -> None:
+    """Sets may name virtual packages, which stand in the lock under the name of what provides them."""
+    pin = replace(DEBIAN_PIN, sets=(DebSet(name="runtime", packages=("awk",), arches=("arm64",)),))
+    write(file, pin, deb_line(LIBC, package="mawk", sets=("runtime/arm64",)))
+    assert read_debs_lock(file, pin).debs[0].package == "mawk"
+
+
+def test_a_lock_made_from_another_state_of_its_pin_is_stale(file: Path) -> None:
+    write(file, PIN, wheel_line(NVCC))
+    with pytest.raises(StaleLockError) as caught:
+        read_wheels_lock(file, replace(PIN, packages=("nvcc==13.0.96",)))
+    assert caught.value.what == f"`{file}` was made from another `tools` than line 3 of pins.yaml now says"
+    assert caught.value.hint == "remake it with `nox -s lock`"
+
+
+def test_a_missing_lock_says_how_to_make_it(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError) as caught:
+        read_debs_lock(tmp_path / "debs.lock", DEBIAN_PIN)
+    assert caught.value.hint == "make it with `nox -s lock`"
+
+
+def test_the_order_in_which_a_pin_lists_things_does_not_make_its_lock_stale() -> None:
+    turned = replace(DEBIAN_PIN, sets=DEBIAN_PIN.sets[::-1])
+    assert made_from(turned) == made_from(DEBIAN_PIN)
+    assert made_from(replace(PIN, packages=PIN.packages[::-1], platforms=PIN.platforms[::-1])) == made_from(PIN)
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        replace(PIN, packages=("nvcc==13.0.88",)),
+        replace(PIN, platforms=("linux/arm64",)),
+        replace(DEBIAN_PIN, suite="trixie"),
+        replace(DEBIAN_PIN, snapshot=DEBIAN_PIN.snapshot.replace(day=2)),
+        replace(DEBIAN_PIN, sets=DEBIAN_PIN.sets[1:]),
+        replace(DEBIAN_PIN, sets=(replace(DEBIAN_PIN.sets[0], arches=("arm64",)), *DEBIAN_PIN.sets[1:])),
+        replace(DEBIAN_PIN, sets=(replace(DEBIAN_PIN.sets[0], packages=("g++",)), *DEBIAN_PIN.sets[1:])),
+    ],
+)
+def test_whatever_a_lock_is_resolved_from_makes_it_stale(other: WheelsPin | DebsPin) -> None:
+    assert made_from(other) not in (made_from(PIN), made_from(DEBIAN_PIN))
+
+
+def test_what_a_lock_is_not_resolved_from_does_not_make_it_stale() -> None:
+    assert made_from(replace(PIN, version="2", line=9, unverified="?")) == made_from(PIN)
+    assert made_from(replace(DEBIAN_PIN, routes=("https://mirror.example.org/{archive}/{path}",))) == made_from(
+        DEBIAN_PIN
+    )

@@ -1,0 +1,245 @@
+import json
+import os
+import signal
+import subprocess
+import sys
+from concurrent.futures import ProcessPoolExecutor
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from spark_images.buildlog import Step
+from spark_images.engine.base import EngineFacts
+from spark_images.errors import BuildError
+from spark_images.record import (
+    LayerRecord,
+    Outcome,
+    RecordWriter,
+    Result,
+    append_to_record,
+    expected_seconds,
+    last_built,
+    read_records,
+)
+
+NOW = datetime(2026, 11, 21, 13, 56, 7, tzinfo=UTC)
+PLAN_ID = "3f2a" * 16
+ENGINE = EngineFacts(name="podman", version="4.3.1", builder="buildah 1.28.2", runtime="runc", cgroup="v1")
+RESULT = Result(
+    outcome=Outcome.BUILT,
+    seconds=1850.5,
+    steps=(
+        Step(name="prove", stage="compile", cached=True),
+        Step(name="compile", stage="compile", status=0, seconds=1808.0, limit_mib=49152, peak_mib=47000),
+    ),
+    digest="sha256:" + "ab" * 32,
+    layers=(LayerRecord(what="COPY /out/cuda /", digest="sha256:" + "01" * 32, size_bytes=700_000_000),),
+)
+
+
+def start(records: Path, *, now: datetime = NOW, image: str = "llamacpp", plan_id: str = PLAN_ID) -> RecordWriter:
+    return RecordWriter.start(
+        records,
+        plan_id=plan_id,
+        image=image,
+        target="gb10",
+        base="debian",
+        plan={"scripts": {"step": "00"}},
+        command=["build", "llamacpp", "--memory", "48GiB"],
+        engine=ENGINE,
+        host={"cores": 20},
+        now=now,
+    )
+
+
+def test_record_is_read_as_it_was_written(tmp_path: Path) -> None:
+    with start(tmp_path / "records") as record:
+        record.line("STEP 1/2: FROM build-root\n")
+        record.line("ü\udcff")
+        record.finish(RESULT)
+    (view,) = read_records(tmp_path / "records")
+    assert view.id == record.id
+    assert (view.image, view.target, view.base, view.plan_id) == ("llamacpp", "gb10", "debian", PLAN_ID)
+    assert (view.started, view.engine, view.outcome) == (NOW, "podman", Outcome.BUILT)
+    assert view.command == ("build", "llamacpp", "--memory", "48GiB")
+    assert view.plan == {"scripts": {"step": "00"}}
+    assert view.result == RESULT
+    assert (view.result.peak_mib, view.result.size_bytes) == (47000, 700_000_000)
+    assert record.log.read_text() == "STEP 1/2: FROM build-root\nü?\n"
+
+
+def test_folder_is_named_by_time_variant_and_plan(tmp_path: Path) -> None:
+    berlin = datetime.fromisoformat("2026-11-21T14:56:07+01:00")
+    record = start(tmp_path, now=berlin)
+    assert record.id.startswith("20261121T135607Z-llamacpp-gb10-debian-3f2a3f2a3f2a-")
+
+
+def test_record_says_what_it_is_before_anything_runs(tmp_path: Path) -> None:
+    record = start(tmp_path)
+    assert {file.name for file in record.folder.iterdir()} == {"started.json", "plan.json", "log.txt"}
+    started = json.loads((record.folder / "started.json").read_text())
+    assert started["engine"]["builder"] == "buildah 1.28.2"
+    assert started["host"] == {"cores": 20}
+    assert started["pid"] == os.getpid()
+
+
+def test_attempt_is_running_while_its_process_lives(tmp_path: Path) -> None:
+    start(tmp_path)
+    (view,) = read_records(tmp_path)
+    assert (view.outcome, view.result) == (Outcome.RUNNING, None)
+
+
+def test_attempt_that_was_killed_is_interrupted_and_its_log_is_there(tmp_path: Path) -> None:
+    program = (
+        "import os, sys; from pathlib import Path; sys.path[:0] = sys.argv[2:]; from test_record import start\n"
+        "with start(Path(sys.argv[1])) as record:\n"
+        "    record.line('[1/9] Building'); print(flush=True); sys.stdin.read()"
+    )
+    command = [sys.executable, "-c", program, str(tmp_path), str(Path(__file__).parent), *sys.path]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
+        assert child.stdout is not None
+        child.stdout.readline()
+        assert [view.outcome for view in read_records(tmp_path)] == [Outcome.RUNNING]
+        child.send_signal(signal.SIGKILL)
+        child.wait()
+    (view,) = read_records(tmp_path)
+    assert (view.outcome, view.result) == (Outcome.INTERRUPTED, None)
+    assert (view.folder / "log.txt").read_text() == "[1/9] Building\n"
+
+
+def test_process_number_that_another_process_got_does_not_keep_a_record_running(tmp_path: Path) -> None:
+    record = start(tmp_path)
+    started = json.loads((record.folder / "started.json").read_text())
+    boot, _, ticks = started["process"].partition("/")
+    started["process"] = f"{boot}/{int(ticks) - 1}"
+    (record.folder / "started.json").write_text(json.dumps(started))
+    assert read_records(tmp_path)[0].outcome is Outcome.INTERRUPTED
+
+
+def test_failure_is_recorded_as_the_terminal_showed_it(tmp_path: Path) -> None:
+    with pytest.raises(BuildError), start(tmp_path):
+        raise BuildError("build of `x` failed", hint="look")
+    (view,) = read_records(tmp_path)
+    assert view.result is not None
+    assert (view.outcome, view.result.error) == (Outcome.FAILED, "error: build of `x` failed\n\nhint: look")
+
+
+def test_ctrl_c_is_recorded_as_interrupted(tmp_path: Path) -> None:
+    with pytest.raises(KeyboardInterrupt), start(tmp_path):
+        raise KeyboardInterrupt
+    assert read_records(tmp_path)[0].outcome is Outcome.INTERRUPTED
+
+
+def test_result_that_was_written_is_not_replaced_by_a_later_error(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="after"), start(tmp_path) as record:
+        record.finish(RESULT)
+        raise ValueError("after")
+    assert read_records(tmp_path)[0].result == RESULT
+    with pytest.raises(FileExistsError):
+        record.finish(RESULT)
+
+
+def test_what_is_appended_is_numbered_and_nothing_is_replaced(tmp_path: Path) -> None:
+    record = start(tmp_path)
+    paths = [append_to_record(record.folder, "tests", {"passed": n, "failures": []}) for n in range(12)]
+    assert [path.name for path in paths[:3]] == ["tests.json", "tests-2.json", "tests-3.json"]
+    append_to_record(record.folder, "tests-extra", {})
+    (view,) = read_records(tmp_path)
+    assert [entry["passed"] for entry in view.appended("tests")] == list(range(12))
+
+
+def test_replay_runs_the_exact_command_with_its_environment(tmp_path: Path) -> None:
+    record = start(tmp_path)
+    folder = tmp_path / "a folder"
+    folder.mkdir()
+    program = "import os, sys; print(os.getcwd(), sys.argv[1:], os.environ['SPARK_X'])"
+    command = [sys.executable, "-c", program, "$(touch x)", "it's", ""]
+    record.replay(command, folder=folder, env={"SPARK_X": "a 'b' $c"})
+    said = subprocess.run([record.folder / "replay.sh"], check=True, capture_output=True, text=True).stdout
+    assert said == f"{folder} {['$(touch x)', chr(39).join(['it', 's']), '']} a 'b' $c\n"
+
+
+def test_what_is_no_record_is_left_out(tmp_path: Path) -> None:
+    assert read_records(tmp_path / "nowhere") == ()
+    with start(tmp_path) as whole:
+        whole.finish(RESULT)
+    name = "20261121T135607Z-llamacpp-gb10-debian-0123456789ab-00"
+    (tmp_path / f"{name}01").mkdir()
+    for suffix, text in (("02", "{"), ("03", "[]"), ("04", '{"plan_id": 1}'), ("05", '{"process": "", "pid": null}')):
+        (tmp_path / f"{name}{suffix}").mkdir()
+        (tmp_path / f"{name}{suffix}" / "started.json").write_text(text)
+    (tmp_path / ".hidden").mkdir()
+    (tmp_path / "notes.txt").write_text("mine")
+    assert [view.id for view in read_records(tmp_path)] == [whole.id]
+
+
+def test_half_a_result_counts_as_none(tmp_path: Path) -> None:
+    record = start(tmp_path)
+    (record.folder / "result.json").write_text('{"outcome": "built", "seconds": 1')
+    assert read_records(tmp_path)[0].result is None
+
+
+def test_result_of_a_later_version_is_read_as_far_as_it_is_known(tmp_path: Path) -> None:
+    with start(tmp_path) as record:
+        record.finish(RESULT)
+    data = json.loads((record.folder / "result.json").read_text())
+    data["colour"] = data["steps"][0]["colour"] = data["layers"][0]["colour"] = "green"
+    (record.folder / "result.json").write_text(json.dumps(data))
+    assert read_records(tmp_path)[0].result == RESULT
+
+
+def _attempt(records: str) -> str:
+    with start(Path(records)) as record:
+        record.finish(RESULT)
+        return record.id
+
+
+def test_attempts_at_the_same_second_get_records_of_their_own(tmp_path: Path) -> None:
+    with ProcessPoolExecutor(8) as pool:
+        ids = list(pool.map(_attempt, [str(tmp_path)] * 64))
+    assert len(set(ids)) == 64
+    assert sorted(ids) == [view.id for view in read_records(tmp_path)]
+    assert len(list(tmp_path.iterdir())) == 64
+
+
+def test_name_that_is_taken_is_not_taken_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tokens = iter(["aaaa", "0" * 8, "0" * 8, "aaaa", "0" * 8, "0" * 8, "bbbb", "0" * 8, "0" * 8])
+    monkeypatch.setattr("secrets.token_hex", lambda size: next(tokens))
+    first, second = start(tmp_path), start(tmp_path)
+    assert (first.id[-4:], second.id[-4:]) == ("aaaa", "bbbb")
+    assert {folder.name for folder in tmp_path.iterdir()} == {first.id, second.id}
+
+
+def finished(records: Path, result: Result, *, minutes: int, image: str = "llamacpp") -> None:
+    with start(records, now=NOW + timedelta(minutes=minutes), image=image) as record:
+        record.finish(result)
+
+
+def test_last_built_is_the_newest_that_succeeded_for_the_variant(tmp_path: Path) -> None:
+    finished(tmp_path, RESULT, minutes=1)
+    finished(tmp_path, Result(outcome=Outcome.BUILT, seconds=2), minutes=2)
+    finished(tmp_path, Result(outcome=Outcome.ALREADY, seconds=3), minutes=3)
+    finished(tmp_path, Result(outcome=Outcome.FAILED, seconds=4), minutes=4)
+    finished(tmp_path, Result(outcome=Outcome.BUILT, seconds=5), minutes=5, image="vllm")
+    records = read_records(tmp_path)
+    view = last_built(records, "llamacpp", "gb10", "debian")
+    assert view is not None
+    assert view.result is not None
+    assert view.result.seconds == 2
+    assert last_built(records, "llamacpp", "hopper", "debian") is None
+
+
+def test_expected_seconds_are_those_of_the_last_run_that_finished_the_step(tmp_path: Path) -> None:
+    def ran(seconds: float, *, status: int | None = 0, cached: bool = False) -> Result:
+        step = Step(name="compile", stage="compile", seconds=seconds, status=status, cached=cached)
+        return Result(outcome=Outcome.FAILED, seconds=0, steps=(step,))
+
+    finished(tmp_path, ran(1000), minutes=1)
+    finished(tmp_path, ran(1200), minutes=2)
+    finished(tmp_path, ran(0, status=None, cached=True), minutes=3)
+    finished(tmp_path, ran(30, status=1), minutes=4)
+    finished(tmp_path, ran(70), minutes=5, image="vllm")
+    records = read_records(tmp_path)
+    assert expected_seconds(records, "llamacpp", "compile") == 1200
+    assert expected_seconds(records, "llamacpp", "fetch") is None
