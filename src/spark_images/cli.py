@@ -92,6 +92,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     build.add_argument("--no-memory-limit", action="store_true", help="build without a cap: the host may go down")
     build.add_argument("--cold", action="store_true", help="use no engine cache and no compile cache; compare digests")
+    build.add_argument("--rebuild", action="store_true", help="run every step although the image is there; compare digests")
     build.add_argument("--explain", action="store_true", help="say what differs from the last build; build nothing")
 
     plan = verb("plan", _plan, "Print the plan of an image as JSON.")
@@ -150,6 +151,7 @@ def _parser() -> argparse.ArgumentParser:
 
 def _build(options: argparse.Namespace) -> int:
     from spark_images.build import BuildOptions, build, explain
+    from spark_images.doctor import Need, require
     from spark_images.jobs import parse_size
 
     project, cache = _project(options), Cache.from_env(os.environ)
@@ -158,6 +160,7 @@ def _build(options: argparse.Namespace) -> int:
     if options.explain:
         explain(project, image, target, base, cache=cache)
         return 0
+    require(Need.ENGINE, env=os.environ)
     build(
         project,
         image,
@@ -168,6 +171,7 @@ def _build(options: argparse.Namespace) -> int:
             engine=options.engine,
             memory_bytes=parse_size(options.memory) if options.memory else None,
             limit_memory=not options.no_memory_limit,
+            rebuild=options.rebuild,
             cold=options.cold,
         ),
     )
@@ -185,9 +189,11 @@ def _plan(options: argparse.Namespace) -> int:
 
 
 def _reproduce(options: argparse.Namespace) -> int:
+    from spark_images.doctor import Need, require
     from spark_images.jobs import parse_size
     from spark_images.reproduce import reproduce
 
+    require(Need.ENGINE, env=os.environ)
     project = _project(options)
     image = project.image(options.image)
     reproduce(
@@ -202,8 +208,10 @@ def _reproduce(options: argparse.Namespace) -> int:
 
 
 def _test(options: argparse.Namespace) -> int:
-    from spark_images.build import test
+    from spark_images.doctor import Need, require
+    from spark_images.verify import test
 
+    require(Need.ENGINE, Need.EMULATION, env=os.environ)
     project = _project(options)
     image = project.image(options.image)
     target, base = project.variant(image, options.target, options.base)

@@ -134,7 +134,8 @@ def doctor(*, install: bool, env: Mapping[str, str]) -> None:
 
 
 def _engine(facts: HostFacts) -> Finding:
-    standing, packages, command, note = Standing.GOOD, (), "", ""
+    packages: tuple[str, ...] = ()
+    standing, command, note = Standing.GOOD, "", ""
     there = [f"{name} {version}" for name in ("docker", "podman") if (version := facts.programs.get(name))]
     if there:
         found = "; ".join(there)
@@ -186,12 +187,15 @@ def _rootless(facts: HostFacts) -> Finding:
 
 def _emulation(facts: HostFacts) -> Finding:
     cpu, arch = ("x86_64", "amd64") if facts.machine == "aarch64" else ("aarch64", "arm64")
-    handler = f"qemu-{cpu}"
-    there = handler in facts.binfmt
-    # systemd registers the handler with the package; elsewhere, and in place of one without flag F, it is done by hand.
-    mount = f"{{ mountpoint -q {BINFMT} || mount -t binfmt_misc binfmt_misc {BINFMT}; }}"
-    forget = f"{{ [ ! -e {BINFMT}/{handler} ] || echo -1 >{BINFMT}/{handler}; }}"
-    register = f"{forget} && cat /usr/lib/binfmt.d/{handler}.conf >{BINFMT}/register"
+    handler, conf = f"qemu-{cpu}", f"/usr/lib/binfmt.d/qemu-{cpu}.conf"
+    there = "F" in facts.binfmt.get(handler, "")  # it keeps its interpreter open, so containers need not hold the file
+    if facts.systemd:
+        command = "systemctl restart systemd-binfmt"
+    elif handler in facts.binfmt:
+        command = f"echo -1 >{BINFMT}/{handler} && cat {conf} >{BINFMT}/register"
+    else:
+        mount = f"{{ mountpoint -q {BINFMT} || mount -t binfmt_misc binfmt_misc {BINFMT}; }}"
+        command = f"{mount} && {{ [ -e {BINFMT}/{handler} ] || cat {conf} >{BINFMT}/register; }}"
     return Finding(
         name=f"{arch} emulation",
         purpose=f"runs {arch} images in tests",
@@ -199,7 +203,7 @@ def _emulation(facts: HostFacts) -> Finding:
         found=handler if there else "",
         need=Need.EMULATION,
         packages=("qemu-user-static",),
-        command=f"{mount} && {{ grep -qs '^flags:.*F' {BINFMT}/{handler} || {{ {register}; }}; }}",
+        command=command,
     )
 
 

@@ -45,7 +45,7 @@ class HostFacts:
     programs: Mapping[str, str]  # name -> version, or the path where versions were not asked; absent: not found
     docker_problem: str  # why docker cannot be used; "" where it can, or where there is none
     subordinate_ids: bool  # the user has some, as containers without root need
-    binfmt: frozenset[str]  # handlers that also work inside containers: "qemu-aarch64"
+    binfmt: Mapping[str, str]  # handler of foreign programs -> its flags: {"qemu-aarch64": "OPF"}
     cgroup: str  # "v2", "v1" or "v1 beside v2"
     memory_controller: bool
     memory_gib: float
@@ -77,7 +77,7 @@ def read_host(env: Mapping[str, str], *, versions: bool = True) -> HostFacts:
         programs=programs,
         docker_problem=docker_problem,
         subordinate_ids=any(line.startswith(f"{user}:") for line in _text(Path("/etc/subuid")).splitlines()),
-        binfmt=frozenset(path.name for path in BINFMT.glob("qemu-*") if _is_fixed(path.read_text())),
+        binfmt={path.name: _flags(path.read_text()) for path in BINFMT.glob("qemu-*")},
         cgroup="v2" if controllers.exists() else "v1 beside v2" if Path("/sys/fs/cgroup/unified").exists() else "v1",
         memory_controller="memory" in _text(controllers) or Path("/sys/fs/cgroup/memory").exists(),
         memory_gib=os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / 2**30,
@@ -114,9 +114,8 @@ def _ask(command: list[str], env: Mapping[str, str]) -> tuple[int, str]:
     return answer.status, (answer.stdout.decode(errors="replace") + answer.stderr).strip()
 
 
-def _is_fixed(handler: str) -> bool:
-    """Whether a binfmt handler keeps its interpreter open (flag F), so that containers can do without the file."""
-    return any(line.startswith("flags:") and "F" in line for line in handler.splitlines())
+def _flags(handler: str) -> str:
+    return next((line.removeprefix("flags:").strip() for line in handler.splitlines() if line.startswith("flags:")), "")
 
 
 def _text(path: Path) -> str:

@@ -1,4 +1,4 @@
-"""What must hold in an image's files, whatever it is for. Pure: files in, findings out; no finding means that it holds."""
+"""What must hold in an image's files, whatever it is for. Pure: files in, findings out; none means that it holds."""
 
 from __future__ import annotations
 
@@ -19,16 +19,20 @@ MAX_LINKS = 40  # as many as Linux follows
 
 BUILD_TOOLS = re.compile(
     r"""(?x) (?: [\w.]+-linux-gnu(?:\w*)- )?
-    (?: [cg]?cc | [cg]\+\+ | cpp | cc1(?:plus)? | collect2 | lto1 | lto-wrapper | clang(?:\+\+)? | as | ld | ld\.(?:bfd|gold|lld)
-      | ar | nm | ranlib | strip | objcopy | objdump | readelf | make | gmake | ninja | cmake | ctest | ccache | memgate
+    (?: [cg]?cc | [cg]\+\+ | cpp | cc1(?:plus)? | collect2 | lto1 | lto-wrapper | clang(?:\+\+)? | tcc
+      | as | ld | ld\.(?:bfd|gold|lld) | ar
+      | nm | ranlib | strip | objcopy | objdump | readelf | make | gmake | ninja | cmake | ctest | ccache | memgate
       | nvcc | cicc | ptxas | cudafe\+\+ | fatbinary | nvlink | cuobjdump | nvdisasm
       | apt(?:-\w+)? | dpkg(?:-[\w-]+)? | pip3? | git | patch | pkg-config | python3? | perl )
     (?: -? \d[\d.]* )?"""
 )
 DEVELOPMENT_SUFFIXES = (".a", ".o", ".la", ".h", ".hpp", ".cuh", ".cmake", ".pc", ".pyc", ".cu")
 LEFTOVER_NAMES = frozenset({"__pycache__", ".git", ".cache", ".ccache", "ccache", "CMakeCache.txt"})
-MUST_BE_EMPTY = ("/tmp", "/var/tmp", "/root", "/home", "/var/log", "/var/cache", "/var/lib/apt", "/run", "/spark", "/build", "/out")
-CUDA_LIBRARY = re.compile(r"lib(?:cuda(?:rt|devrt)|cublas(?:Lt)?|cufft|curand|cusparse|cusolver|cupti|nvrtc|nvJitLink)\.so\.(\d+)")
+BUILD_FOLDERS = ("/spark", "/build", "/out")
+MUST_BE_EMPTY = ("/tmp", "/var/tmp", "/root", "/home", "/var/log", "/var/cache", "/var/lib/apt", "/run", *BUILD_FOLDERS)
+CUDA_LIBRARY = re.compile(
+    r"lib(?:cudart|cublas(?:Lt)?|cufft|curand|cusparse|cusolver|cupti|nvrtc|nvJitLink)\.so\.(\d+)"
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -95,8 +99,8 @@ def check_elf_machine(tree: Tree, architecture: str) -> Findings:
 def check_needed(tree: Tree, *, from_host: frozenset[str] = HOST_LIBRARIES) -> Findings:
     """Every needed library is found where glibc's loader looks (ld.so(8)), or comes from the host.
 
-    Each file is taken by itself. /etc/ld.so.conf.d does not count: the loader never reads it, only the cache that ldconfig
-    makes of it, and a root assembled without running anything has no cache.
+    Each file is taken by itself. /etc/ld.so.conf.d does not count: the loader reads only the cache that ldconfig makes
+    of it, and a root assembled without running anything has none.
     """
     return tuple(
         f"{file.path}: {name} is in none of {', '.join(_library_folders(file, file.elf))}"
@@ -164,11 +168,11 @@ def check_build_tools(tree: Tree) -> Findings:
 
 
 def check_leftovers(tree: Tree) -> Findings:
-    """No caches, logs, temporary files or mount points that a build left behind. Empty folders of the system may stay."""
+    """No caches, logs, temporary files or mount points that a build left behind. Empty folders may stay."""
     findings = []
     for file in tree.values():
         inside = next((folder for folder in MUST_BE_EMPTY if file.path.startswith(f"{folder}/")), None)
-        if posixpath.basename(file.path) in LEFTOVER_NAMES or file.path in ("/spark", "/build", "/out"):
+        if posixpath.basename(file.path) in LEFTOVER_NAMES or file.path in BUILD_FOLDERS:
             findings.append(f"{file.path}: left behind by the build")
         elif inside and file.kind != "directory":
             findings.append(f"{file.path}: nothing should be in {inside}")

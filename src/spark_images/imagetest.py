@@ -1,7 +1,7 @@
 """Tests of a built image: a pytest plugin that gives them the image, and the runner that the verb `test` calls.
 
-pytest runs in a process of its own, so that its plugins and settings are the tests' alone. Its command is printed and can
-be run again by hand, with `-k` or `--pdb`.
+pytest runs in a process of its own, so that its plugins and settings are the tests' alone. Its command is printed and
+can be run again by hand, with `-k` or `--pdb`.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ class Subject:
     layout: str  # folder of the canonical OCI layout
     reference: str  # its name in the engine
     engine: str
-    cuobjdump: str  # the program
+    cuobjdump: str  # the program, "" where there is none
 
 
 def run_image_tests(
@@ -89,13 +89,14 @@ def run_image_tests(
     layout: Path,
     reference: str,
     engine: Engine,
-    cuobjdump: Path,
+    cuobjdump: Path | None,
     results: Path,
     pytest_args: Sequence[str] = (),
 ) -> TestResults:
-    """Run images/<name>/tests against an image that the engine holds as `reference`; junit.xml, results.json go to `results`.
+    """Run images/<name>/tests against an image that the engine holds as `reference`.
 
-    cuobjdump: as unpack_cuobjdump() returns it. Raises CheckError where pytest itself failed: bad arguments, no tests.
+    cuobjdump: as unpack_cuobjdump() returns it, None for a project without GPU images. results: a folder that gets junit.xml, results.json and what it takes to
+    run pytest again. Raises CheckError where pytest itself failed: bad arguments, no tests.
     """
     results.mkdir(parents=True, exist_ok=True)
     subject = Subject(
@@ -106,25 +107,27 @@ def run_image_tests(
         layout=str(layout),
         reference=reference,
         engine=engine.name,
-        cuobjdump=str(cuobjdump),
+        cuobjdump=str(cuobjdump or ""),
     )
     described = results / "subject.json"
     described.write_text(json.dumps(asdict(subject), indent=2))
     junit = results / "junit.xml"
     junit.unlink(missing_ok=True)
+    tests = project.root / "images" / image.name / "tests"
     command = [sys.executable, "-m", "pytest", "-p", "spark_images.imagetest", f"--subject={described}"]
-    command += [f"--junit-xml={junit}", f"--timeout={TEST_TIMEOUT_S}", "--override-ini=junit_family=xunit2"]
-    command += ["--import-mode=importlib", "-p", "no:cacheprovider", str(project.root / "images" / image.name / "tests"), *pytest_args]
+    command += [f"--junit-xml={junit}", f"--timeout={TEST_TIMEOUT_S}", "--import-mode=importlib"]
+    command += ["-p", "no:cacheprovider", str(tests), *pytest_args]
     print("+", shlex.join(command), file=sys.stderr)
     source = str(Path(__file__).parents[1])
     path = os.pathsep.join(filter(None, [source, os.environ.get("PYTHONPATH", "")]))
     env = {**os.environ, **engine.env, "PYTHONPATH": path}
     done = subprocess.run(command, cwd=project.root, env=env, check=False)
     if done.returncode not in (0, 1) or not junit.exists():
-        meaning = {2: "interrupted, or a test file cannot be imported", 4: "bad arguments", 5: "no test was selected"}
+        meanings = {2: "interrupted, or a test file cannot be imported", 4: "bad arguments", 5: "no test was selected"}
+        meaning = meanings.get(done.returncode, "internal error")
         raise CheckError(
             f"the tests of `{image.name}` did not run",
-            why=[f"pytest: status {done.returncode} ({meaning.get(done.returncode, 'internal error')})", shlex.join(command)],
+            why=[f"pytest ended with status {done.returncode}: {meaning}", shlex.join(command)],
         )
     outcome = read_junit(junit)
     (results / "results.json").write_text(json.dumps({**asdict(outcome), "junit": junit.name}, indent=2))
@@ -174,7 +177,7 @@ class ImageUnderTest:
 
 
 def image_file(entry: FileEntry) -> ImageFile:
-    """What the checks need to know of one path of a layout; the first bytes of every file are read, and all of an ELF file."""
+    """What the checks need to know of one path of a layout. Every file's first bytes are read, of an ELF file all."""
     elf, broken = None, ""
     if entry.type == "file" and not entry.link and entry.size >= 4:  # a hard link's content is read where it lies
         with entry.open() as stream:
@@ -211,8 +214,8 @@ def engine(under_test: ImageUnderTest) -> Engine:
     from spark_images.cache import Cache
     from spark_images.engine import choose_engine
 
-    cache = Cache.from_env(os.environ)
-    return choose_engine(under_test.subject.engine, cache=cache, buildkit_image="", env=os.environ)  # nothing is built here
+    name, cache = under_test.subject.engine, Cache.from_env(os.environ)
+    return choose_engine(name, cache=cache, buildkit_image="", env=os.environ)  # no image: nothing is built here
 
 
 @pytest.fixture(scope="session")

@@ -100,7 +100,7 @@ class FileSystem:
         unchanged: paths of entries that say what is there already.
         """
         present = set(layer.entries)
-        for path in layer.entries:
+        for path in layer.entries if layer.deleted or layer.opaque else ():
             present.update(parents(path))
         gone: list[str] = []
         for path in sorted(layer.opaque):
@@ -193,9 +193,9 @@ def _is_there(entry: Entry, old: Entry | None) -> bool:
     return old is not None and entry.says_the_same(old)
 
 
-def _order(path: str) -> list[tuple[bool, str]]:
+def _order(path: str) -> str:
     """Folders before what is in them, and whiteouts before their siblings, as the OCI image spec wants it."""
-    return [(not part.startswith(".wh."), part) for part in path.split("/")]
+    return f"/{path}".replace("/.wh.", "\0\0").replace("/", "\0")
 
 
 def _link(entry: Entry, target: Entry) -> Entry:

@@ -68,7 +68,7 @@ class Plan:
     forms: tuple[str, ...]  # versions of what turns inputs into bytes: canonical form, root assembly
     pins: tuple[tuple[str, str], ...]  # every pin that takes part -> version and digest, for people
     unverified: tuple[str, ...]  # sentences about pins whose value nobody could check
-    deb_contents: tuple[Content, ...]  # of all roots, each once
+    deb_contents: tuple[Content, ...]  # of all roots
 
     @property
     def plan_id(self) -> str:
@@ -78,8 +78,9 @@ class Plan:
 
     @property
     def contents(self) -> tuple[Content, ...]:
-        """Everything that must be in the store before the build."""
-        return (*(entry.content for entry in self.inputs), *self.deb_contents)
+        """Everything that must be in the store before the build, each content once."""
+        every = (*(entry.content for entry in self.inputs), *self.deb_contents)
+        return tuple({content.digest: content for content in every}.values())
 
     def document(self) -> dict[str, object]:
         """The plan as JSON-able data: what plan_id is taken over and what two plans are compared by."""
@@ -170,7 +171,6 @@ def make_plan(
         ),
     )
     debs_pin = next(pin for pin in pins.pins if isinstance(pin, DebsPin))
-    unique = {deb.sha256: deb for root in roots for deb in root.debs}
     taking_part = [pins[name] for name in _pin_names(image, pins)]
     return Plan(
         image=image.name,
@@ -186,7 +186,7 @@ def make_plan(
         forms=tuple(forms),
         pins=_pins_of(image, pins),
         unverified=tuple(f"{pin.name}: {pin.unverified}" for pin in taking_part if pin.unverified),
-        deb_contents=tuple(deb_content(debs_pin, deb) for _, deb in sorted(unique.items())),
+        deb_contents=tuple(deb_content(debs_pin, deb) for root in roots for deb in root.debs),
     )
 
 

@@ -10,6 +10,7 @@ from spark_images.build import tell
 from spark_images.cache import Cache
 from spark_images.errors import EngineError
 from spark_images.pins import ArchivePin, DebsPin, GitPin, ImagePin, RequirementsPin, SdistPin, WheelsPin
+from spark_images.pinned_image import image_blobs
 from spark_images.project import Project
 from spark_images.staging import remove_abandoned
 from spark_images.store import Store

@@ -21,8 +21,11 @@ def render_dockerfile(
     """
     import jinja2
 
-    environment = jinja2.Environment(  # noqa: S701 - Dockerfiles, not HTML; values are quoted by the filters below
-        loader=jinja2.DictLoader(dict(templates)), undefined=jinja2.StrictUndefined, keep_trailing_newline=True
+    def load(name: str) -> tuple[str, str, None] | None:
+        return (templates[name], name, None) if name in templates else None  # with a file name, for tracebacks
+
+    environment = jinja2.Environment(
+        loader=jinja2.FunctionLoader(load), undefined=jinja2.StrictUndefined, keep_trailing_newline=True
     )
     environment.filters["quoted"] = quoted
     environment.filters["exec_form"] = exec_form
@@ -39,7 +42,7 @@ def render_dockerfile(
     except jinja2.UndefinedError as err:
         raise TemplateError(
             f"templates/{_failing_place(err, image.template)}: {err.message}",
-            hint="a template sees `image`, `target`, `base`, `source`, `config` and `epoch`; see src/spark_images/render.py",
+            hint="a template sees `image`, `target`, `base`, `source`, `config` and `epoch`",
         ) from err
 
 

@@ -73,7 +73,7 @@ def show_report(data: dict[str, Any], console: Console) -> None:
     if not data["attempts"]:
         console.print("Nothing was built yet. Begin with `nox -s build-llamacpp`.", markup=False)
         return
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0), show_edge=False)
+    table = Table(box=box.SIMPLE_HEAD, padding=0, show_edge=False)  # the box parts columns by one space
     for heading in ("when, UTC", "image", "engine", "outcome"):
         table.add_column(heading, no_wrap=heading != "image", overflow="fold")
     for heading in ("time", "peak\nGiB", "size\nMiB"):

@@ -41,7 +41,7 @@ def reproduce(
 
 def layout_differences(old: Layout, new: Layout) -> tuple[str, ...]:
     """Which files of which layer differ between two layouts of one plan, and for ELF files in which sections."""
-    from spark_images.oci import layer_files
+    from spark_images.imagefiles import layer_files
 
     found = []
     if old.config != new.config:

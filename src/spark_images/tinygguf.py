@@ -1,4 +1,4 @@
-"""A language model of 3 MB that knows nothing: what a server needs to load, tokenise and generate, the same bytes always.
+"""A language model of 3 MB that knows nothing: enough to load, tokenise and generate, and the same bytes always.
 
 Weights are SHAKE-256 of the tensor's name, not a library's random generator, which may change between versions.
 What the model must answer is known too: `greedy_answer` computes it in numpy, without llama.cpp.
@@ -18,17 +18,19 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
 SEED = "spark-images tiny model 1"
-WIDTH, HEADS, KV_HEADS, LAYERS, FEED_FORWARD = 256, 4, 2, 2, 512  # 256: the block of the K-quants, so it can be quantised
+WIDTH = 256  # the block of the K-quants, so that the model can be quantised
+HEADS, KV_HEADS, LAYERS, FEED_FORWARD = 4, 2, 2, 512
 HEAD = WIDTH // HEADS
 CONTEXT = 2048
 EPSILON = 1e-5
 ROPE_BASE = 10000.0
 # None of one letter: llama.cpp's tokenizer joins neighbours only into tokens that exist, so text stays single bytes.
-WORDS = (
-    "an and any as at base build byte cache check core disk engine fetch file from good hash image in is it job key "
-    "layer lock log machine memory model name new of on one open order path pin plan read record root run same set size "
-    "source spark stage step store tag target test the time to tree true two unit verb was wheel with word work you zero"
-).split()
+_WORDS = """
+    an and any as at base build byte cache check core disk engine fetch file from good hash image in is it job key
+    layer lock log machine memory model name new of on one open order path pin plan read record root run same set size
+    source spark stage step store tag target test the time to tree true two unit verb was wheel with word work you zero
+"""
+WORDS = tuple(_WORDS.split())
 BEGIN = 1  # the token <s>, which llama.cpp puts before a prompt of text
 FIRST_BYTE = 3
 SPACE = FIRST_BYTE + 256
@@ -43,14 +45,14 @@ CHAT_TEMPLATE = (
 
 @dataclass(frozen=True, kw_only=True)
 class Answer:
-    """What the model says at temperature 0. margin: the smallest lead of a chosen word over the second best, in logits."""
+    """What the model says at temperature 0. margin: a chosen word's smallest lead over the second best, in logits."""
 
     text: str
     margin: float
 
 
 def write_tiny_gguf(path: Path) -> None:
-    """Write the model to `path` (F16, llama architecture, byte-fallback vocabulary).
+    """Write the model to `path`: F16, llama architecture, byte-fallback vocabulary.
 
     It never ends an answer by itself: only words have output weights, all other tokens have logit 0. So a completion is
     readable, has exactly the tokens that were asked for, and ends with finish_reason `length`.
@@ -172,7 +174,8 @@ def _logits(weights: dict[str, npt.NDArray[np.float64]], tokens: Sequence[int]) 
     x = weights["token_embd.weight"][list(tokens)]
     future = positions[None, :] > positions[:, None]
     for layer in range(LAYERS):
-        part = {kind.split(".")[2]: w.T for kind, w in weights.items() if kind.startswith(f"blk.{layer}.") and w.ndim == 2}
+        prefix = f"blk.{layer}."
+        part = {name.split(".")[2]: w.T for name, w in weights.items() if name.startswith(prefix)}
         h = normed(x)
         scores = heads(h @ part["attn_q"]) @ heads(h @ part["attn_k"]).transpose(0, 2, 1) / math.sqrt(HEAD)
         attention = np.exp(np.where(future, -np.inf, scores))
@@ -182,5 +185,4 @@ def _logits(weights: dict[str, npt.NDArray[np.float64]], tokens: Sequence[int]) 
         h = normed(x)
         gate = h @ part["ffn_gate"]
         x = x + (gate / (1 + np.exp(-gate)) * (h @ part["ffn_up"])) @ part["ffn_down"]
-    logits: npt.NDArray[np.float64] = normed(x[-1]) @ weights["output.weight"].T
-    return logits
+    return np.asarray(normed(x[-1]) @ weights["output.weight"].T)

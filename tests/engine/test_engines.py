@@ -33,6 +33,7 @@ from spark_images.errors import DiskFullError, EngineError, EngineTooOldError, U
 from spark_images.oci import read_layout
 
 MIB = 1 << 20
+SOURCE = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2] / "src")}  # for programs of ours that tests start
 MOUNTS = (
     "--mount=type=bind,source=.,target=/spark/scripts --mount=type=bind,from=inputs,source=.,target=/spark/inputs "
     "--mount=type=cache,id=spark-images-test,target=/spark/cache --mount=type=secret,id=limits"
@@ -295,7 +296,7 @@ def sleeper(bench: Bench, engine_caches: dict[str, Cache], buildkit_image: str, 
     pickled.write_bytes(pickle.dumps(replace(bench.request, memory_bytes=256 * MIB)))
     name = bench.engine.name
     command = [sys.executable, "-c", BUILD, name, str(engine_caches[name].root), buildkit_image, str(pickled)]
-    pipeline = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    pipeline = subprocess.Popen(command, env=SOURCE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     sleeper = Sleeper(pipeline, token)
     assert pipeline.stdout is not None
     for line in pipeline.stdout:
@@ -540,6 +541,6 @@ def test_choosing_takes_less_than_300_ms_and_no_docker_sdk(engine: Engine, engin
         print(time.monotonic() - began, "docker" in sys.modules, "requests" in sys.modules)
     """
     command = [sys.executable, "-c", textwrap.dedent(code), engine.name, str(engine_caches[engine.name].root)]
-    taken, *imported = subprocess.check_output(command, text=True).split()
+    taken, *imported = subprocess.check_output(command, env=SOURCE, text=True).split()
     assert float(taken) < 0.3
     assert imported == ["False", "False"]

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import ssl
 import threading
 import time
 from collections import defaultdict, deque
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from types import TracebackType
 from typing import Self
 
@@ -21,7 +23,7 @@ class FileServer:
     body, then the connection ends), or "plain" (all of it, whatever range was asked). asked: (path, Range header or "").
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, certificate: tuple[Path, Path] | None = None) -> None:
         self.files: dict[str, bytes] = {}
         self.types: dict[str, str] = {}
         self.redirects: dict[str, str] = {}
@@ -36,6 +38,12 @@ class FileServer:
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
         self._server.daemon_threads = True
         self.port = self._server.server_address[1]
+        self.scheme = "http"
+        if certificate is not None:
+            self.scheme = "https"
+            context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+            context.load_cert_chain(*certificate)
+            self._server.socket = context.wrap_socket(self._server.socket, server_side=True)
 
     def __enter__(self) -> Self:
         threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True).start()
@@ -49,7 +57,7 @@ class FileServer:
         self._server.server_close()
 
     def url(self, path: str) -> str:
-        return f"http://127.0.0.1:{self.port}{path}"
+        return f"{self.scheme}://127.0.0.1:{self.port}{path}"
 
     def ranges(self, path: str) -> list[str]:
         """The Range headers of the requests for a path."""

@@ -13,7 +13,7 @@ import pytest
 
 from spark_images.doctor import Finding, Need, Standing, check_host, doctor, remedy, require, root_line
 from spark_images.errors import HostProgramError
-from spark_images.host import HostFacts, read_host
+from spark_images.host import BINFMT, HostFacts, read_host
 
 COMPLETE = HostFacts(
     machine="x86_64",
@@ -35,7 +35,7 @@ COMPLETE = HostFacts(
     },
     docker_problem="",
     subordinate_ids=True,
-    binfmt=frozenset({"qemu-aarch64"}),
+    binfmt={"qemu-aarch64": "OPF"},
     cgroup="v2",
     memory_controller=True,
     memory_gib=24.0,
@@ -107,13 +107,9 @@ def test_podman_without_root_needs_subordinate_ids() -> None:
 def test_emulation_is_a_must_only_where_the_main_image_is_foreign(
     machine: str, handler: str, standing: Standing
 ) -> None:
-    missing = next(
-        f for f in check_host(replace(COMPLETE, machine=machine, binfmt=frozenset())) if f.need is Need.EMULATION
-    )
+    missing = next(f for f in check_host(replace(COMPLETE, machine=machine, binfmt={})) if f.need is Need.EMULATION)
     there = next(
-        f
-        for f in check_host(replace(COMPLETE, machine=machine, binfmt=frozenset({handler})))
-        if f.need is Need.EMULATION
+        f for f in check_host(replace(COMPLETE, machine=machine, binfmt={handler: "OPF"})) if f.need is Need.EMULATION
     )
 
     assert missing.standing is standing
@@ -129,7 +125,7 @@ def test_registry_server_is_not_installed_where_it_would_stay_as_a_service() -> 
 
 
 def test_root_line_installs_everything_at_once_and_is_shell() -> None:
-    line = root_line(check_host(replace(without(COMPLETE, "skopeo", "podman", "docker-registry"), binfmt=frozenset())))
+    line = root_line(check_host(replace(without(COMPLETE, "skopeo", "podman", "docker-registry"), binfmt={})))
 
     assert line.count("apt-get") == 2
     assert line.startswith("apt-get update && apt-get ")
@@ -139,23 +135,26 @@ def test_root_line_installs_everything_at_once_and_is_shell() -> None:
     subprocess.run(["sh", "-n", "-c", line], check=True)
 
 
-def test_emulation_line_leaves_a_registered_handler_alone_and_replaces_one_without_the_flag(tmp_path: Path) -> None:
-    line = next(f.command for f in check_host(replace(COMPLETE, binfmt=frozenset())) if f.need is Need.EMULATION)
-    handler, register, conf = tmp_path / "qemu-aarch64", tmp_path / "register", tmp_path / "conf"
-    conf.write_text("the handler")
-    line = line.replace("/usr/lib/binfmt.d/qemu-aarch64.conf", str(conf)).replace(
-        "/proc/sys/fs/binfmt_misc", str(tmp_path)
-    )
-    line = line.replace(f"mountpoint -q {tmp_path}", "true")
+def test_handler_is_registered_by_hand_where_no_systemd_does_it(tmp_path: Path) -> None:
+    def run_by_root(facts: HostFacts) -> None:
+        line = next(finding.command for finding in check_host(facts) if finding.need is Need.EMULATION)
+        line = line.replace("/usr/lib/binfmt.d/qemu-aarch64.conf", str(tmp_path / "conf"))
+        subprocess.run(
+            ["sh", "-ec", line.replace(str(BINFMT), str(tmp_path)).replace("mountpoint", "true")], check=True
+        )
 
-    handler.write_text("enabled\nflags: OPF\n")
-    subprocess.run(["sh", "-ec", line], check=True)
-    assert not register.exists()
+    (tmp_path / "conf").write_text("the handler")
+    run_by_root(replace(COMPLETE, binfmt={}))
+    assert (tmp_path / "register").read_text() == "the handler"
 
-    handler.write_text("enabled\nflags: OP\n")
-    subprocess.run(["sh", "-ec", line], check=True)
-    assert handler.read_text() == "-1\n"
-    assert register.read_text() == "the handler"
+    (tmp_path / "qemu-aarch64").write_text("flags: OP")
+    run_by_root(replace(COMPLETE, binfmt={"qemu-aarch64": "OP"}))
+    assert (tmp_path / "qemu-aarch64").read_text() == "-1\n"
+    assert (tmp_path / "register").read_text() == "the handler"
+
+
+def test_handler_that_containers_cannot_use_is_no_emulation() -> None:
+    assert "arm64 emulation" in bad(replace(COMPLETE, binfmt={"qemu-aarch64": "OP"}))
 
 
 def bare_environment(folder: Path, **programs: str) -> dict[str, str]:
@@ -248,7 +247,7 @@ def test_versions_are_read_off_the_programs(tmp_path: Path) -> None:
 
 
 def test_line_for_a_user_is_one_sudo_command() -> None:
-    facts = replace(without(COMPLETE, "skopeo"), root=False, binfmt=frozenset())
+    facts = replace(without(COMPLETE, "skopeo"), root=False, binfmt={})
 
     words = shlex.split(remedy(check_host(facts), facts))
 

@@ -164,7 +164,9 @@ def test_arguments_choose_tests(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "meaning"), [(("-k", "nothing"), "no test was selected"), (("--no-such-option",), "bad arguments")]
 )
-def test_run_without_tests_is_an_error_and_not_a_success(tmp_path: Path, arguments: tuple[str, ...], meaning: str) -> None:
+def test_run_without_tests_is_an_error_and_not_a_success(
+    tmp_path: Path, arguments: tuple[str, ...], meaning: str
+) -> None:
     with pytest.raises(CheckError) as caught:
         run(tmp_path, "def test_a():\n    pass\n", *arguments)
     assert meaning in caught.value.render()

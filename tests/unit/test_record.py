@@ -132,8 +132,9 @@ def test_ctrl_c_is_recorded_as_interrupted(tmp_path: Path) -> None:
 
 
 def test_result_that_was_written_is_not_replaced_by_a_later_error(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="after"), start(tmp_path) as record:
-        record.finish(RESULT)
+    record = start(tmp_path)
+    record.finish(RESULT)
+    with pytest.raises(ValueError, match="after"), record:
         raise ValueError("after")
     assert read_records(tmp_path)[0].result == RESULT
     with pytest.raises(FileExistsError):

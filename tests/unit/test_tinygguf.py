@@ -45,8 +45,9 @@ def test_only_words_have_output_weights(model: Path) -> None:
 
 
 def test_no_two_weights_come_from_the_same_stream(model: Path) -> None:
-    starts = {tensor.data.reshape(-1)[300 * 256 :][:8].tobytes() for tensor in GGUFReader(model).tensors if tensor.data.ndim == 2}
-    assert len(starts) == 1 + len([tensor for tensor in GGUFReader(model).tensors if tensor.data.size > 300 * 256])
+    matrices = {tensor.name: tensor.data for tensor in GGUFReader(model).tensors if tensor.data.ndim == 2}
+    rows = {name: matrix[260 if name == "output.weight" else 0] for name, matrix in matrices.items()}
+    assert len({tuple(np.sign(row)) for row in rows.values()}) == len(matrices) == 16
 
 
 def test_no_word_can_be_joined_from_letters_of_a_prompt() -> None:
@@ -65,7 +66,9 @@ def test_answer_is_the_one_that_llama_cpp_b11312_gave() -> None:
 
 
 @pytest.mark.parametrize(("constant", "wrong"), [("ROPE_BASE", 20000.0), ("EPSILON", 0.1)])
-def test_answer_changes_where_a_server_computes_wrongly(monkeypatch: pytest.MonkeyPatch, constant: str, wrong: float) -> None:
+def test_answer_changes_where_a_server_computes_wrongly(
+    monkeypatch: pytest.MonkeyPatch, constant: str, wrong: float
+) -> None:
     prompt = prompt_tokens("Fetch, then build with the network off.")
     right = greedy_answer(prompt, 12).text
     monkeypatch.setattr(tinygguf, constant, wrong)

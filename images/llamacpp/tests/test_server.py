@@ -1,4 +1,4 @@
-"""llama-server for real: it loads a model and answers over HTTP as the model must; it refuses what is no model; it ends."""
+"""llama-server for real: it loads a model and answers as the model must, refuses what is no model, and ends in time."""
 
 from __future__ import annotations
 
@@ -24,7 +24,11 @@ from spark_images.tinygguf import greedy_answer, prompt_tokens, write_tiny_gguf
 MODELS = "/models"
 # Prompts whose best words lead by so much that no order of floating-point sums can change them.
 QUESTION = "Who are you?"
-PROMPTS = ("Fetch, then build with the network off.", "ARM64 (10 + 10 Kerne) – größtenteils", f"user: {QUESTION}\nassistant:")
+PROMPTS = (
+    "Fetch, then build with the network off.",
+    "ARM64 (10 + 10 Kerne) \u2013 größtenteils",
+    f"user: {QUESTION}\nassistant:",
+)
 TOKENS = 12
 MARGIN = 0.05  # logits
 READY_TIMEOUT_S = 120  # 0.7 s under emulation on a quiet machine
@@ -50,7 +54,8 @@ class Server:
 
     def complete(self, prompt: str, tokens: int = TOKENS) -> dict[str, Any]:
         """A completion without chance: temperature 0, fixed seed, nothing kept from earlier requests."""
-        answer = self.post("/v1/completions", prompt=prompt, max_tokens=tokens, temperature=0, seed=1, cache_prompt=False)
+        chance = {"temperature": 0, "seed": 1, "cache_prompt": False}
+        answer = self.post("/v1/completions", prompt=prompt, max_tokens=tokens, **chance)
         assert answer.status_code == 200, answer.text
         body: dict[str, Any] = answer.json()
         return body
@@ -75,9 +80,7 @@ def start(client: DockerClient, under_test: ImageUnderTest, models: Path) -> Sta
     """Start the image as users do, with further arguments; the models are mounted read-only."""
 
     def with_arguments(*arguments: str, network: str = "none") -> AbstractContextManager[Container]:
-        return running(
-            client, under_test.reference, command=list(arguments), network=network, mounts={models: MODELS}
-        )
+        return running(client, under_test.reference, command=list(arguments), network=network, mounts={models: MODELS})
 
     return with_arguments
 
@@ -87,7 +90,8 @@ def serving(start: Start, port: int) -> Iterator[Server]:
     """A server with the tiny model that has become healthy."""
     # An address of our own: the image listens on all of them, and here the network is the host's.
     arguments = ("--model", f"{MODELS}/tiny.gguf", "--host", "127.0.0.1", "--port", str(port))
-    with start(*arguments, "-c", "2048", "-t", "2", "--no-warmup", network="host") as container, requests.Session() as http:
+    options = ("-c", "2048", "-t", "2", "--no-warmup")
+    with start(*arguments, *options, network="host") as container, requests.Session() as http:
         http.trust_env = False  # no proxy for the loopback
         server = Server(container, f"http://127.0.0.1:{port}", http)
         wait_until(lambda: is_healthy(server), container)
@@ -129,7 +133,7 @@ def test_health_says_ok(server: Server) -> None:
     assert (answer.status_code, answer.json()) == (200, {"status": "ok"})
 
 
-@pytest.mark.parametrize("prompt", PROMPTS)
+@pytest.mark.parametrize("prompt", PROMPTS, ids=["ascii", "utf8", "chat"])
 def test_completion_is_the_one_that_the_model_must_give(server: Server, prompt: str) -> None:
     expected = greedy_answer(prompt_tokens(prompt), TOKENS)
     assert expected.margin > MARGIN

@@ -1,0 +1,91 @@
+"""Test a built image: bring it into an engine, run its tests there, keep what came out with its record."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Sequence
+from dataclasses import asdict
+from datetime import UTC, datetime
+from pathlib import Path
+
+from spark_images.build import local_reference, tell
+from spark_images.cache import Cache
+from spark_images.errors import CheckError, UsageError
+from spark_images.images import Image
+from spark_images.project import Project
+from spark_images.targets import Target
+
+INSPECT_PIN = "cuda-inspect"  # holds NVIDIA's cuobjdump; a project without GPU images needs none
+
+
+def test(
+    project: Project,
+    image: Image,
+    target: Target,
+    base: str,
+    *,
+    cache: Cache,
+    engine: str | None,
+    pytest: Sequence[str],
+) -> None:
+    """Run images/<name>/tests against the image of today's plan. pytest: further arguments for it.
+
+    Raises UsageError when the image is not built, CheckError when a test failed.
+    """
+    from spark_images.engine import choose_engine
+    from spark_images.imagetest import run_image_tests
+    from spark_images.oci import read_layout
+    from spark_images.record import append_to_record, last_built, read_records
+
+    plan = project.plan(image, target, base)
+    place = cache.images / plan.plan_id
+    if not place.exists():
+        raise UsageError(f"`{image.name}` is not built at these pins", hint=f"build it: `nox -s build-{image.name}`")
+    layout = read_layout(place)
+    chosen = choose_engine(engine, cache=cache, buildkit_image=project.buildkit_image(os.environ), env=os.environ)
+    reference = local_reference(plan)
+    if chosen.image_id(reference) != layout.config_digest:
+        chosen.load(layout.path, reference)
+    tell(f"testing {image.name} for {target.name} on {base} in {chosen.name}: {reference}")
+    cache.work.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=cache.work, prefix="tests-") as folder:
+        results = run_image_tests(
+            project,
+            image,
+            target,
+            base,
+            layout=place,
+            reference=reference,
+            engine=chosen,
+            cuobjdump=_cuobjdump(project, cache),
+            results=Path(folder),
+            pytest_args=pytest,
+        )
+    record = last_built(read_records(cache.records), image.name, target.name, base)
+    if record is not None and record.plan_id == plan.plan_id:
+        tested = {**asdict(results), "junit": None, "engine": chosen.name, "digest": layout.manifest_digest}
+        append_to_record(record.folder, "tests", {**tested, "when": datetime.now(UTC).isoformat(timespec="seconds")})
+    if not results.good:
+        raise CheckError(
+            f"{len(results.failures)} of {results.passed + len(results.failures)} tests of `{image.name}` failed",
+            why=[f"{failure.test}: {failure.reason}" for failure in results.failures],
+        )
+
+
+def _cuobjdump(project: Project, cache: Cache) -> Path | None:
+    """NVIDIA's cuobjdump for this machine, fetched and unpacked; None where the project pins none."""
+    from spark_images.contents import wheel_content
+    from spark_images.cuobjdump import unpack_cuobjdump
+    from spark_images.fetch import fetch
+    from spark_images.project import host_platform
+    from spark_images.store import Store
+
+    if all(pin.name != INSPECT_PIN for pin in project.pins.pins):
+        return None
+    lock = project.wheels_lock(INSPECT_PIN)
+    wheel = next(wheel for wheel in lock.wheels if wheel.platform == host_platform())
+    content = wheel_content(INSPECT_PIN, wheel)
+    store = Store(cache.store)
+    fetch((content,), store=store, quiet=True)
+    return unpack_cuobjdump(store.path(content.digest), cache.tools)
