@@ -9,11 +9,6 @@ RUN --mount=type=bind,source=.,target=/spark/scripts \
     --mount=type=bind,from=inputs,source=.,target=/spark/inputs \
     --mount=type=cache,id=spark-images-ccache,target=/spark/cache \
     --mount=type=secret,id=limits \
-    /spark/scripts/step prove /spark/scripts/prove_isolation
-RUN --mount=type=bind,source=.,target=/spark/scripts \
-    --mount=type=bind,from=inputs,source=.,target=/spark/inputs \
-    --mount=type=cache,id=spark-images-ccache,target=/spark/cache \
-    --mount=type=secret,id=limits \
     /spark/scripts/step compile /spark/scripts/compile_llamacpp arm64 121a-real armv9-a+i8mm+bf16 11312 0c1e57098
 
 FROM runtime-root

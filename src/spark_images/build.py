@@ -6,7 +6,6 @@ import fcntl
 import os
 import shutil
 import sys
-import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -106,9 +105,9 @@ def _attempt(
     from spark_images.jobs import plan_jobs
     from spark_images.memory import budget
     from spark_images.record import RecordWriter, read_records
-    from spark_images.staging import remove_abandoned
     from spark_images.store import Store
-    from spark_images.units import GIB, format_size
+    from spark_images.units import format_size
+    from spark_images.workfolder import remove_abandoned
 
     store = Store(cache.store)
     records = read_records(cache.records)
@@ -171,15 +170,16 @@ def _recorded(
     memory_bytes: int | None,
 ) -> Layout:
     from spark_images.buildlog import LogReader
+    from spark_images.diagnose import build_error, first_error
     from spark_images.engine.base import BuildRequest
-    from spark_images.failure import failure
     from spark_images.oci import read_layout
     from spark_images.progress import Progress
     from spark_images.record import LayerRecord, Outcome, Result, expected_seconds
-    from spark_images.staging import staged
+    from spark_images.staging import stage, stage_inputs, write_replay
+    from spark_images.workfolder import work_folder
 
     began = time.monotonic()
-    roots = {root.name: _root_image(root, plan, store, cache) for root in plan.roots}
+    roots = {root.name: root_image(root, plan, store, cache) for root in plan.roots}
     log = LogReader()
     progress = Progress(
         sys.stderr,
@@ -187,32 +187,44 @@ def _recorded(
         clock=time.monotonic,
         expected_s=lambda step: expected_seconds(records, plan.image, step),
     )
-    scripts = project.root / "scripts"
-    with staged(
-        plan, scripts=scripts, store=store, cache=cache, jobs=jobs, memory_bytes=memory_bytes, cold=options.cold
-    ) as work:
+    build = stage(
+        plan,
+        record.folder / "build",
+        scripts=project.root / "scripts",
+        jobs=jobs,
+        memory_bytes=memory_bytes,
+        cold=options.cold,
+    )
+    record.steps = lambda: log.steps
+
+    def on_line(line: str) -> None:
+        record.line(line)
+        progress.feed(log.feed(line))
+
+    with work_folder(cache, plan.image) as work:
+        raw, inputs = work / "raw", stage_inputs(plan, work / "inputs", store)
         request = BuildRequest(
-            dockerfile=work.dockerfile,
-            context=work.scripts,
-            contexts=(("inputs", work.inputs),),
+            dockerfile=build.dockerfile,
+            context=build.scripts,
+            contexts=(("inputs", inputs),),
             roots=tuple(roots.values()),
-            secrets=(("limits", work.limits),),
+            secrets=(("limits", build.limits),),
             memory_bytes=memory_bytes,
             use_cache=not (options.rebuild or options.cold),
-            output=work.raw,
+            output=raw,
             attempt=record.id,
         )
-
-        def on_line(line: str) -> None:
-            record.line(line)
-            progress.feed(log.feed(line))
-
         with progress:
             outcome = engine.build(request, on_line)
-        record.replay(outcome.command, folder=work.folder, env=engine.env)
+        replay = record.folder / "replay.sh"
+        write_replay(replay, plan, outcome.command, inputs=inputs, raw=raw, store=store, env=dict(engine.env))
         if outcome.status != 0:
-            raise failure(plan.image, log=record.log, steps=log.steps, jobs=jobs, memory_bytes=memory_bytes)
-        layout = _place(plan, work.raw, read_layout(roots["runtime-root"].layout), cache)
+            with record.log.open(encoding="utf-8", errors="replace") as lines:
+                found = first_error(lines)
+            record.diagnosis = found.document()
+            step = next((step for step in log.steps if step.name == found.step), None)
+            raise build_error(found, image=plan.image, log=str(record.log), step=step)
+        layout = _place(plan, raw, read_layout(roots["runtime-root"].layout), cache)
     record.finish(
         Result(
             outcome=Outcome.BUILT,
@@ -233,16 +245,17 @@ def _place(plan: Plan, raw: Path, base: Layout, cache: Cache) -> Layout:
     from spark_images.canonical import write_canonical
     from spark_images.oci import read_layout
     from spark_images.reproduce import layout_differences
+    from spark_images.workfolder import work_folder
 
     place = cache.images / plan.plan_id
-    with tempfile.TemporaryDirectory(prefix="canonical-", dir=cache.work) as folder:
+    with work_folder(cache, "canonical") as folder:
         config = replace(plan.config, labels=((PLAN_LABEL, plan.plan_id), *plan.config.labels))
         made = write_canonical(
             raw=raw,
             base=base,
             config=replace(config, labels=tuple(sorted(config.labels))),
             created_by=tuple(line for line in plan.dockerfile.splitlines() if line.startswith("COPY --from=")),
-            output=Path(folder, "layout"),
+            output=folder / "layout",
         )
         if not place.exists():
             cache.images.mkdir(parents=True, exist_ok=True)
@@ -266,7 +279,7 @@ def _place(plan: Plan, raw: Path, base: Layout, cache: Cache) -> Layout:
         )
 
 
-def _root_image(root: Root, plan: Plan, store: Store, cache: Cache) -> RootImage:
+def root_image(root: Root, plan: Plan, store: Store, cache: Cache) -> RootImage:
     from spark_images.debian import cached_root
     from spark_images.engine.base import RootImage
     from spark_images.oci import read_layout

@@ -165,7 +165,7 @@ class LogReader:
             return self._podman_header(stage_number=match[1] or "1", number=match[2], count=match[3], text=match[4])
         if clean.startswith("--> Using cache") and (vertex := self.instruction(self.vertex)):
             return self._cached(vertex)
-        self.printed = not clean.startswith(("--> ", "Error: "))
+        self.printed = not clean.startswith(("--> ", "Error: building at STEP", "Error: error building at STEP"))
         return self._output()
 
     def _buildkit_word(self) -> Event | None:

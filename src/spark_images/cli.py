@@ -92,7 +92,9 @@ def _parser() -> argparse.ArgumentParser:
     )
     build.add_argument("--no-memory-limit", action="store_true", help="build without a cap: the host may go down")
     build.add_argument("--cold", action="store_true", help="use no engine cache and no compile cache; compare digests")
-    build.add_argument("--rebuild", action="store_true", help="run every step although the image is there; compare digests")
+    build.add_argument(
+        "--rebuild", action="store_true", help="run every step although the image is there; compare digests"
+    )
     build.add_argument("--explain", action="store_true", help="say what differs from the last build; build nothing")
 
     plan = verb("plan", _plan, "Print the plan of an image as JSON.")

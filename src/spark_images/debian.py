@@ -26,6 +26,7 @@ from spark_images.debian_tree import Slice, Tree, complete, merge, unpack
 from spark_images.errors import ConfigError
 from spark_images.files import room_on, sync_folder
 from spark_images.locks import LockedDeb
+from spark_images.workfolder import work_folder
 from spark_images.tarform import open_canonical
 
 ROOT_FORM = "root/1"  # to be raised whenever the same .debs become other bytes
@@ -95,9 +96,8 @@ def cached_root(
         return made
     with room_on(cache.work):
         cache.roots.mkdir(parents=True, exist_ok=True)
-        cache.work.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=cache.work, prefix=f"{name}-") as folder:
-            scratch, tar, layout = Path(folder), Path(folder, "root.tar"), Path(folder, "layout")
+        with work_folder(cache, name) as scratch:
+            tar, layout = scratch / "root.tar", scratch / "layout"
             with tar.open("wb") as file:
                 assemble_root(debs, arch=arch, epoch=epoch, output_tar=file, slim=slim, users=users, scratch=scratch)
             write_root_layout(tar, architecture=arch, env=ROOT_ENV, epoch=epoch, output=layout)

@@ -62,69 +62,71 @@ class _Line(NamedTuple):
     text: str
 
 
-# Each list is ordered: where a line fits several kinds the first one is meant.
-_STRONG: tuple[tuple[Kind, re.Pattern[str]], ...] = tuple(
-    (kind, re.compile("|".join(patterns)))
-    for kind, patterns in (
-        (Kind.NOT_ISOLATED, [r"^\[spark\] not isolated: "]),
-        (Kind.CAP_NOT_PROVED, [r"^\[spark\] cap not proved: "]),
-        (
-            Kind.OUT_OF_MEMORY,
-            [
-                r"^(?:.*: line \d+: +\d+ |make(?:\[\d+\])?: \*\*\* .*)?Killed(?: |$)",  # shells and make
-                r"\bKilled signal terminated program\b|internal compiler error: Killed|execute command: Killed",
-                r"\bdied due to signal 9\b|terminated with signal 9\b|signal: 9, SIGKILL|died with <Signals\.SIGKILL",
-                r"returned non-zero exit status (?:-9|137)\b|\bexit (?:status|code):? (?:-9|9|137)\b",
-                r"(?i:cannot allocate memory|virtual memory exhausted|\bmemory exhausted\b|\bout of memory\b)",
-                r"^MemoryError\b|std::bad_alloc|Memory allocation failure",
-            ],
-        ),
-        (Kind.DISK_FULL, [r"No space left on device|Disk quota exceeded|no space left on device"]),
-        (
-            Kind.NETWORK,
-            [
-                r"Could not resolve (?:host|proxy)|Temporary failure (?:in name resolution|resolving)",
-                r"Name or service not known|(?i:network is unreachable)|dial tcp|no such host",
-                r"curl: \((?:5|6|7|28)\)|Failed to connect to |NewConnectionError|Could not connect to ",
-                r"unable to access 'https?://",
-            ],
-        ),
-        (
-            Kind.WRONG_ARCH,
-            [
-                r"(?i:exec format error)|cannot execute binary file|file in wrong format|wrong ELF class",
-                r"Relocations in generic ELF|is incompatible with .*output|incompatible target",
-                r"^qemu-\w+: Could not open '",
-            ],
-        ),
-        (
-            Kind.MISSING_HEADER,
-            [
-                r"fatal error: '?[^' ]+'? ?(?:: No such file or directory|file not found)",
-                r"error: cannot open source file ",
-            ],
-        ),
-        (
-            Kind.LINK_ERROR,
-            [
-                r"undefined reference to |multiple definition of |\bld: cannot find |collect2: error: ",
-                r"^nvlink (?:error|fatal)|ld\.lld: error: |relocation truncated to fit|recompile with -fPIC",
-            ],
-        ),
-        (
-            Kind.COMPILE_ERROR,
-            [
-                r"^(?:\S[^:(]*)(?::\d+(?::\d+)?|\(\d+\)): (?:fatal |internal compiler )?(?:error|Error)\b",
-                r"^(?:cc1(?:plus)?|(?:\S+-)?g(?:cc|\+\+)|c\+\+|clang(?:\+\+)?): (?:fatal |internal compiler )?error: ",
-                r"^(?:nvcc|ptxas|cudafe\+\+|cicc|fatbinary) +(?:error|fatal)\b|^error\[E\d+\]: ",
-            ],
-        ),
-    )
+# What gives an error away: a phrase in lower case (quick to look for) and, where that says too little, a pattern.
+# Ordered: where a line fits several the first one is meant.
+_SIGNS: tuple[tuple[Kind, str, str], ...] = (
+    (Kind.NOT_ISOLATED, "[spark] not isolated: ", r"^\[spark\] not"),
+    (Kind.CAP_NOT_PROVED, "[spark] cap not proved: ", r"^\[spark\] cap"),
+    (
+        Kind.OUT_OF_MEMORY,
+        "killed",
+        r"^(?:.*: line \d+: +\d+ |make(?:\[\d+\])?: \*\*\* .*)?Killed(?: |$)",
+    ),  # shells, make
+    (Kind.OUT_OF_MEMORY, "killed signal terminated program", ""),
+    (Kind.OUT_OF_MEMORY, "internal compiler error: killed", ""),
+    (Kind.OUT_OF_MEMORY, "unable to execute command: killed", ""),
+    (Kind.OUT_OF_MEMORY, "signal 9", r"(?:died due to|terminated with) signal 9\b"),
+    (Kind.OUT_OF_MEMORY, "sigkill", r"signal: 9, SIGKILL|died with <Signals\.SIGKILL"),
+    (Kind.OUT_OF_MEMORY, "exit ", r"\bexit (?:status|code):? (?:-9|9|137)\b"),
+    (Kind.OUT_OF_MEMORY, "cannot allocate memory", ""),
+    (Kind.OUT_OF_MEMORY, "memory exhausted", ""),
+    (Kind.OUT_OF_MEMORY, "out of memory", r"\b(?i:out of memory)\b"),
+    (Kind.OUT_OF_MEMORY, "memoryerror", r"^MemoryError\b"),
+    (Kind.OUT_OF_MEMORY, "std::bad_alloc", ""),
+    (Kind.OUT_OF_MEMORY, "memory allocation failure", ""),
+    (Kind.DISK_FULL, "no space left on device", ""),
+    (Kind.DISK_FULL, "disk quota exceeded", ""),
+    (Kind.NETWORK, "could not resolve ", ""),
+    (Kind.NETWORK, "temporary failure ", r"in name resolution|resolving"),
+    (Kind.NETWORK, "name or service not known", ""),
+    (Kind.NETWORK, "network is unreachable", ""),
+    (Kind.NETWORK, "dial tcp", ""),
+    (Kind.NETWORK, "no such host", ""),
+    (Kind.NETWORK, "curl: (", r"curl: \((?:5|6|7|28)\)"),
+    (Kind.NETWORK, "newconnectionerror", ""),
+    (Kind.NETWORK, "connect to ", r"Failed to connect to |Could not connect to "),
+    (Kind.NETWORK, "unable to access 'http", ""),
+    (Kind.WRONG_ARCH, "exec format error", ""),
+    (Kind.WRONG_ARCH, "cannot execute binary file", ""),
+    (Kind.WRONG_ARCH, "file in wrong format", ""),
+    (Kind.WRONG_ARCH, "wrong elf class", ""),
+    (Kind.WRONG_ARCH, "relocations in generic elf", ""),
+    (Kind.WRONG_ARCH, "incompatible", r"is incompatible with .*output|incompatible target"),
+    (Kind.WRONG_ARCH, "could not open", r"^qemu-\w+: "),
+    (Kind.MISSING_HEADER, "fatal error: ", r"fatal error: '?[^' ]+'? ?(?:: No such file or directory|file not found)"),
+    (Kind.MISSING_HEADER, "error: cannot open source file ", ""),
+    (Kind.LINK_ERROR, "undefined reference to ", ""),
+    (Kind.LINK_ERROR, "multiple definition of ", ""),
+    (Kind.LINK_ERROR, "ld: cannot find ", ""),
+    (Kind.LINK_ERROR, "collect2: error: ", ""),
+    (Kind.LINK_ERROR, "nvlink ", r"^nvlink +(?:error|fatal)"),
+    (Kind.LINK_ERROR, "ld.lld: error: ", ""),
+    (Kind.LINK_ERROR, "relocation truncated to fit", ""),
+    (Kind.LINK_ERROR, "recompile with -fpic", ""),
+    (Kind.COMPILE_ERROR, "error", r"^\S[^:(]*(?::\d+(?::\d+)?|\(\d+\)): (?:fatal |internal compiler )?[Ee]rror\b"),
+    (Kind.COMPILE_ERROR, "error: ", r"^(?:cc1(?:plus)?|(?:\S+-)?g(?:cc|\+\+)|c\+\+|clang(?:\+\+)?): .*\berror: "),
+    (Kind.COMPILE_ERROR, " error", r"^(?:nvcc|ptxas|cudafe\+\+|cicc|fatbinary) +error\b"),
+    (Kind.COMPILE_ERROR, " fatal", r"^(?:nvcc|ptxas|cudafe\+\+|cicc|fatbinary) +fatal\b"),
+    (Kind.COMPILE_ERROR, "error[e", r"^error\[E\d+\]: "),  # Rust
 )
-# Often only the consequence of a line above, or of one that was met on the way and got over.
-_WEAK: tuple[tuple[Kind, re.Pattern[str]], ...] = (
-    (Kind.PYTHON_EXCEPTION, re.compile(r"^Traceback \(most recent call last\):$")),
-    (Kind.UNKNOWN, re.compile(r"^CMake Error\b|^(?:\S+: )*(?i:error|fatal) ?:|: (?:command )?not found$|^FAILED: ")),
+# Often only the consequence of a line above, or something that the step got over.
+_WEAK_SIGNS: tuple[tuple[Kind, str, str], ...] = (
+    (Kind.PYTHON_EXCEPTION, "traceback (most recent call last):", "^Traceback"),
+    (Kind.UNKNOWN, "cmake error", "^CMake Error"),
+    (Kind.UNKNOWN, "error", r"^(?:\S+: )*(?i:error) ?:"),
+    (Kind.UNKNOWN, "fatal", r"^(?:\S+: )*(?i:fatal) ?:"),
+    (Kind.UNKNOWN, "not found", r": (?:command )?not found$"),
+    (Kind.UNKNOWN, "failed: ", "^FAILED: "),
 )
 _FAILED = re.compile(r"^FAILED: (?:\[code=\d+\] )?(\S*)")
 _LOCATED = re.compile(r"^(?:In file included from )?([^\s:(<][^\s:(]*)(?::\d+|\(\d+\))")
@@ -135,6 +137,7 @@ _END_OF_OUTPUT = re.compile(r"^\[\d+/\d+\] |^\[spark\] |^ninja: build stopped|^F
 _CARETS = re.compile(r" +[~^]+$")
 _TICK = re.compile(r"\[spark\] step \S+ (?:begin|sample) ")
 _EXIT_STATUS = re.compile(r"exit (?:code|status):? (\d+)$")
+_HOST_KINDS = (Kind.OUT_OF_MEMORY, Kind.DISK_FULL, Kind.NETWORK)  # what can befall the engine as well
 _EXCERPT_LINES = 8
 _EXCERPT_COLUMNS = 160
 
@@ -157,15 +160,18 @@ def first_error(lines: Iterable[str]) -> Diagnosis:
         elif reader.text.startswith(("ERROR: ", "Error: ")):
             engine.append(_Line(last, reader.text))
             failed = failed or reader.vertex
+    if not engine and reader.text.startswith("Error: "):  # podman's last word; earlier ones are some program's
+        engine.append(printed[reader.vertex].pop())
+        failed = reader.vertex
     failed = failed or _unfinished(printed, reader)
     vertex = reader.instruction(failed)
     step = next((step for step in reader.steps if vertex and step.name == vertex.step), None)
     output = [line for line in printed.get(failed, []) if not _TICK.match(line.text)]
-    if output and vertex and vertex.text.startswith("RUN"):
+    if output and vertex and vertex.text.startswith("RUN") and not (step and step.status == 0):
         kind, found = _steps_own(output, engine, step)
     else:
         output = engine or [_Line(last, "")]
-        kind, found = _engines_own(engine)
+        kind, found = _engines_own(output)
     return Diagnosis(
         kind=kind,
         stage=vertex.stage if vertex else "",
@@ -187,17 +193,14 @@ def _unfinished(printed: Iterable[str], reader: LogReader) -> str:
 
 
 def _engines_own(engine: Sequence[_Line]) -> tuple[Kind, int]:
-    for i, line in enumerate(engine):
-        for kind, pattern in _STRONG:
-            if kind in (Kind.NETWORK, Kind.DISK_FULL, Kind.OUT_OF_MEMORY) and pattern.search(line.text):
-                return kind, i
-    return (Kind.ENGINE, 0) if engine else (Kind.UNKNOWN, 0)
+    found = _first(engine, [sign for sign in _SIGNS if sign[0] in _HOST_KINDS], 0)
+    return found or (Kind.ENGINE if engine[0].text else Kind.UNKNOWN, 0)
 
 
 def _steps_own(output: Sequence[_Line], engine: Sequence[_Line], step: Step | None) -> tuple[Kind, int]:
     """Kind and index in output of the step's first real error."""
-    ninja = next((i for i, line in enumerate(output) if _FAILED.match(line.text)), 0)
-    strong = _first(output, _STRONG, ninja) or _first(output, _STRONG, 0)
+    ninja = next((i for i, line in enumerate(output) if line.text.startswith("FAILED: ")), 0)
+    strong = _first(output, _SIGNS, ninja) or _first(output, _SIGNS, 0)
     ended = next((_EXIT_STATUS.search(line.text) for line in engine), None)
     status = int(ended[1]) if ended else step.status if step else None
     starved = bool(step and step.oom_kills) or status == 137
@@ -207,7 +210,7 @@ def _steps_own(output: Sequence[_Line], engine: Sequence[_Line], step: Step | No
         vague = strong[0] in (Kind.COMPILE_ERROR, Kind.LINK_ERROR) and not _LOCATED.match(output[strong[1]].text)
         if not (starved and vague):
             return strong
-    weak = _first(output, _WEAK, 0)
+    weak = _first(output, _WEAK_SIGNS, 0)
     if starved:
         return Kind.OUT_OF_MEMORY, ninja or (weak[1] if weak else max(0, len(output) - 1))
     if weak and weak[0] is Kind.PYTHON_EXCEPTION:
@@ -218,12 +221,12 @@ def _steps_own(output: Sequence[_Line], engine: Sequence[_Line], step: Step | No
     return Kind.UNKNOWN, spoken[-1] if spoken else 0
 
 
-def _first(
-    output: Sequence[_Line], patterns: Iterable[tuple[Kind, re.Pattern[str]]], start: int
-) -> tuple[Kind, int] | None:
+def _first(output: Sequence[_Line], signs: Sequence[tuple[Kind, str, str]], start: int) -> tuple[Kind, int] | None:
     for i in range(start, len(output)):
-        for kind, pattern in patterns:
-            if pattern.search(output[i].text):
+        text = output[i].text
+        low = text.lower()
+        for kind, phrase, pattern in signs:
+            if phrase in low and (not pattern or re.search(pattern, text)):
                 return kind, i
     return None
 

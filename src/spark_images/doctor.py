@@ -68,6 +68,10 @@ def check_host(facts: HostFacts) -> tuple[Finding, ...]:
     ]
     if facts.machine != "x86_64":  # there PyPI has the program
         findings.append(_program(facts, "shellcheck", "`nox -s lint`", Standing.WITHOUT))
+    tools = ("gcc", "libc6-dev")
+    findings.append(
+        _program(facts, "cc", "engine tests; images have compilers of their own", Standing.WITHOUT, packages=tools)
+    )
     # Where systemd runs the package would leave a service behind, which is not for us to start.
     packages = () if facts.systemd else ("docker-registry",)
     findings.append(_program(facts, "docker-registry", "tests of push and pull", Standing.WITHOUT, packages=packages))

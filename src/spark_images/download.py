@@ -5,15 +5,16 @@ from __future__ import annotations
 import os
 import random
 import socket
+import ssl
 import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
-from urllib.parse import urlsplit, urlunsplit
-from urllib.request import url2pathname
+from urllib.parse import unquote, urlsplit, urlunsplit
 
+from spark_images.errors import UsageError
 from spark_images.store import CHUNK_BYTES, Incoming
 
 if TYPE_CHECKING:
@@ -28,7 +29,7 @@ Result = TypeVar("Result")
 
 @dataclass(frozen=True, kw_only=True)
 class Patience:
-    """How long to put up with a route. attempts: in a row without a byte; the wait between them doubles."""
+    """How long to put up with a route. attempts: in a row that brought hardly a byte; the wait between them doubles."""
 
     timeout_s: float = 60.0
     attempts: int = 5
@@ -37,8 +38,12 @@ class Patience:
 
     @classmethod
     def from_env(cls, env: Mapping[str, str]) -> Patience:
-        """The default, with the time-out that SPARK_IMAGES_TIMEOUT_S states."""
-        return cls(timeout_s=float(env["SPARK_IMAGES_TIMEOUT_S"])) if env.get("SPARK_IMAGES_TIMEOUT_S") else cls()
+        """The default, with the time-out that SPARK_IMAGES_TIMEOUT_S states; UsageError if it states no number."""
+        stated = env.get("SPARK_IMAGES_TIMEOUT_S")
+        try:
+            return cls(timeout_s=float(stated)) if stated else cls()
+        except ValueError as err:
+            raise UsageError(f"`SPARK_IMAGES_TIMEOUT_S`: expected a number of seconds, got `{stated}`") from err
 
     def wait_s(self, failures: int, asked_s: float | None) -> float:
         """How long to wait after so many failures, or as long as the server asked, within reason."""
@@ -47,12 +52,16 @@ class Patience:
 
 
 class TransferError(Exception):
-    """An attempt failed. passing: trying again may help. after_s: when the server asked to be tried again."""
+    """An attempt failed. passing: trying again may help. after_s: when the server asked to be tried again.
+
+    progress: the attempt brought something worth having, so it does not count against patience.
+    """
 
     def __init__(self, reason: str, *, passing: bool, after_s: float | None = None) -> None:
         super().__init__(reason)
         self.passing = passing
         self.after_s = after_s
+        self.progress = False
 
 
 class OtherSizeError(Exception):
@@ -75,6 +84,7 @@ class Transfer:
     done_bytes: int = 0
     moved_at: float = field(default_factory=time.monotonic)
     resumed: bool = False
+    stalled: bool = False
     _response: requests.Response | None = None
 
     def cut(self) -> None:
@@ -89,6 +99,7 @@ class Transfer:
     def cut_if_stalled(self, timeout_s: float) -> None:
         """The socket's own time-out starts anew with every byte that trickles in; this one does not."""
         if self._response is not None and time.monotonic() - self.moved_at > 1.5 * timeout_s:
+            self.stalled = True
             self.cut()
 
 
@@ -124,27 +135,21 @@ def download(
                 _copy(url, incoming, size_bytes, transfer, stop)
             else:
                 _get(session, url, incoming, size_bytes, transfer, patience.timeout_s, stop)
-        finally:
-            progress[0] = incoming.size > before
+        except TransferError as err:
+            err.progress = incoming.size - before >= LEAST_READ_BYTES
+            raise
 
-    progress = [False]
-    persist(attempt, patience=patience, stop=stop, progressed=lambda: progress[0])
+    persist(attempt, patience=patience, stop=stop)
 
 
-def persist(
-    attempt: Callable[[], Result],
-    *,
-    patience: Patience,
-    stop: threading.Event,
-    progressed: Callable[[], bool] = lambda: False,
-) -> Result:
+def persist(attempt: Callable[[], Result], *, patience: Patience, stop: threading.Event) -> Result:
     """Call `attempt` until it returns, fails for good, or failed so often without progress that patience ends."""
     failures = 0
     while True:
         try:
             return attempt()
         except TransferError as err:
-            failures = 1 if progressed() else failures + 1
+            failures = 1 if err.progress else failures + 1
             if not err.passing or failures >= patience.attempts or stop.is_set():
                 if err.passing and failures > 1:
                     raise TransferError(f"{err}, {failures} times", passing=True) from err
@@ -180,10 +185,12 @@ def _get(
                 raise OtherSizeError(total)
             transfer.resumed |= incoming.size > 0
             transfer.done_bytes, transfer.size_bytes = incoming.size, total if size is None else size
-            transfer.moved_at = time.monotonic()
+            transfer.moved_at, transfer.stalled = time.monotonic(), False
             transfer._response = response
             _receive(response, incoming, transfer, stop)
     except (requests.RequestException, urllib3.exceptions.HTTPError) as err:
+        if transfer.stalled:
+            raise TransferError(f"hardly anything arrived for {timeout_s:g} s", passing=True) from err
         raise explain(err, timeout_s=timeout_s) from err
     finally:
         transfer._response = None
@@ -231,7 +238,7 @@ def _receive(response: requests.Response, incoming: Incoming, transfer: Transfer
 
 
 def _copy(url: str, incoming: Incoming, size: int | None, transfer: Transfer, stop: threading.Event) -> None:
-    path = Path(url2pathname(urlsplit(url).path))
+    path = Path(unquote(urlsplit(url).path))
     try:
         with path.open("rb") as stream:
             total = os.fstat(stream.fileno()).st_size
@@ -262,23 +269,26 @@ def explain(err: BaseException, *, timeout_s: float) -> TransferError:
     import urllib3
 
     chain = _causes(err)
-    for cause in chain:
-        if isinstance(cause, (urllib3.exceptions.NameResolutionError, socket.gaierror)):
-            return TransferError("the host's name cannot be resolved", passing=False)
-        if isinstance(cause, urllib3.exceptions.SSLError | requests.exceptions.SSLError):
-            certificate = "CERTIFICATE_VERIFY_FAILED" in str(cause)
-            return TransferError(f"TLS: {cause}", passing=not certificate)
-        if isinstance(cause, urllib3.exceptions.TimeoutError | requests.Timeout | TimeoutError):
-            return TransferError(f"nothing arrived for {timeout_s:g} s", passing=True)
-        if isinstance(cause, ConnectionRefusedError):
-            return TransferError("connection refused", passing=True)
-        if isinstance(cause, ConnectionResetError | urllib3.exceptions.IncompleteRead):
-            return TransferError("the connection broke", passing=True)
-    if isinstance(err, requests.TooManyRedirects):
+
+    def first(*kinds: type[BaseException]) -> BaseException | None:
+        return next((cause for cause in chain if isinstance(cause, kinds)), None)
+
+    if first(urllib3.exceptions.NameResolutionError, socket.gaierror):
+        return TransferError("the host's name cannot be resolved", passing=False)
+    if tls := first(ssl.SSLError, urllib3.exceptions.SSLError, requests.exceptions.SSLError):
+        return TransferError(f"TLS: {tls}", passing="CERTIFICATE_VERIFY_FAILED" not in str(tls))
+    if first(ConnectionRefusedError):
+        return TransferError("connection refused", passing=True)
+    if first(ConnectionResetError, urllib3.exceptions.IncompleteRead):
+        return TransferError("the connection broke", passing=True)
+    if first(TimeoutError, urllib3.exceptions.ReadTimeoutError, requests.Timeout):
+        return TransferError(f"nothing arrived for {timeout_s:g} s", passing=True)
+    if first(requests.TooManyRedirects):
         return TransferError("too many redirects", passing=False)
     if isinstance(err, ValueError):  # requests: InvalidURL, InvalidSchema, MissingSchema
         return TransferError(f"not an address that can be fetched: {err}", passing=False)
-    return TransferError(str(chain[-1]) or type(err).__name__, passing=True)
+    system = next((cause.strerror for cause in chain if isinstance(cause, OSError) and cause.strerror), None)
+    return TransferError(system or str(err) or type(err).__name__, passing=True)
 
 
 def _causes(err: BaseException) -> list[BaseException]:

@@ -58,8 +58,9 @@ def fetch(
         patience = patience or Patience.from_env(os.environ)
         known_bytes = sum(_size_bytes(content) for content in missing)
         store.root.mkdir(parents=True, exist_ok=True)
-        if known_bytes > shutil.disk_usage(store.root).free:
-            raise disk_full_error(store.root, known_bytes)
+        needed_bytes = known_bytes - sum(store.arrived_bytes(content.digest) for content in missing)
+        if needed_bytes > shutil.disk_usage(store.root).free:
+            raise disk_full_error(store.root, needed_bytes)
         stop = threading.Event()
         if index is None and any(isinstance(route, IndexRoute | SdistRoute) for c in missing for route in c.routes):
             index = PackageIndex.from_env(stop=stop)

@@ -25,6 +25,7 @@ PROGRAMS = (
     "git",
     "apt-get",
     "shellcheck",
+    "cc",
     "docker-registry",
     "nvidia-smi",
 )
@@ -66,7 +67,7 @@ def read_host(env: Mapping[str, str], *, versions: bool = True) -> HostFacts:
     cache = Cache.from_env(env).root
     controllers = Path("/sys/fs/cgroup/cgroup.controllers")
     release = _text(Path("/etc/os-release"))
-    user = pwd.getpwuid(os.geteuid()).pw_name
+    user = _user_name()
     return HostFacts(
         machine=platform.machine(),
         kernel=platform.release(),
@@ -76,7 +77,9 @@ def read_host(env: Mapping[str, str], *, versions: bool = True) -> HostFacts:
         user=user,
         programs=programs,
         docker_problem=docker_problem,
-        subordinate_ids=any(line.startswith(f"{user}:") for line in _text(Path("/etc/subuid")).splitlines()),
+        subordinate_ids=any(
+            line.split(":")[0] in (user, str(os.geteuid())) for line in _text(Path("/etc/subuid")).splitlines()
+        ),
         binfmt={path.name: _flags(path.read_text()) for path in BINFMT.glob("qemu-*")},
         cgroup="v2" if controllers.exists() else "v1 beside v2" if Path("/sys/fs/cgroup/unified").exists() else "v1",
         memory_controller="memory" in _text(controllers) or Path("/sys/fs/cgroup/memory").exists(),
@@ -84,6 +87,13 @@ def read_host(env: Mapping[str, str], *, versions: bool = True) -> HostFacts:
         cache=cache,
         free_gib=shutil.disk_usage(next(at for at in (cache, *cache.parents) if at.exists())).free / 2**30,
     )
+
+
+def _user_name() -> str:
+    try:
+        return pwd.getpwuid(os.geteuid()).pw_name
+    except KeyError:  # a container may run under a number that nobody named
+        return str(os.geteuid())
 
 
 def _ask_docker(program: str, env: Mapping[str, str]) -> tuple[str, str]:

@@ -174,6 +174,7 @@ class _Content(io.RawIOBase):
         self._kept.seek(self._position)
         data = self._kept.read(max(0, end - self._position))
         view[: len(data)] = data
+        self._position += len(data)
         return len(data)
 
     def close(self) -> None:

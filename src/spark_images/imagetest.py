@@ -95,8 +95,9 @@ def run_image_tests(
 ) -> TestResults:
     """Run images/<name>/tests against an image that the engine holds as `reference`.
 
-    cuobjdump: as unpack_cuobjdump() returns it, None for a project without GPU images. results: a folder that gets junit.xml, results.json and what it takes to
-    run pytest again. Raises CheckError where pytest itself failed: bad arguments, no tests.
+    cuobjdump: as unpack_cuobjdump() returns it, None for a project without GPU images. results: a folder that gets
+    junit.xml, results.json and what it takes to run pytest again. Raises CheckError where pytest itself failed: bad
+    arguments, no tests.
     """
     results.mkdir(parents=True, exist_ok=True)
     subject = Subject(

@@ -200,7 +200,10 @@ def _compressor() -> ZstdCompressionObj:
         )
     # One thread or many give the same bytes; none at all (threads=0) would give others.
     threads = min(_MOST_THREADS, len(os.sched_getaffinity(0)))
-    return zstandard.ZstdCompressor(level=ZSTD_LEVEL, threads=threads).compressobj()
+    parameters = zstandard.ZstdCompressionParameters.from_level(
+        ZSTD_LEVEL, hash_log=16, chain_log=15, min_match=6, threads=threads
+    )
+    return zstandard.ZstdCompressor(compression_params=parameters).compressobj()
 
 
 def _descriptor(layer: Layer) -> dict[str, object]:

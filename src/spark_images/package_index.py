@@ -9,6 +9,7 @@ import ast
 import difflib
 import importlib.util
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -19,7 +20,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit, urlunsplit
 
 from spark_images.download import Patience, TransferError, explain, new_session, persist, without_credentials
-from spark_images.errors import ContentError, HostProgramError, RouteError
+from spark_images.errors import ConfigError, ContentError, HostProgramError, RouteError
 
 if TYPE_CHECKING:
     import requests
@@ -79,6 +80,9 @@ def parse_pip_config(listing: str) -> PipConfig:
             key, _, literal = line.partition("=")
             if key.startswith(section):
                 values[key.removeprefix(section).removeprefix("default-")] = str(ast.literal_eval(literal))
+    for key in values.keys() & {"timeout", "retries"}:
+        if not re.fullmatch(r"\d+(\.\d+)?", values[key]):
+            raise ConfigError(f"pip's configuration: `{key}`: expected a number, got `{values[key]}`")
     indexes = (values.get("index-url", PYPI), *values.get("extra-index-url", "").split())
     return PipConfig(
         indexes=tuple(dict.fromkeys(url.rstrip("/") + "/" for url in indexes)),
@@ -87,7 +91,7 @@ def parse_pip_config(listing: str) -> PipConfig:
         proxy=values.get("proxy"),
         trusted_hosts=tuple(values.get("trusted-host", "").split()),
         timeout_s=float(values["timeout"]) if "timeout" in values else None,
-        attempts=int(values["retries"]) + 1 if "retries" in values else None,
+        attempts=int(float(values["retries"])) + 1 if "retries" in values else None,
     )
 
 
@@ -280,6 +284,7 @@ def _split_credentials(url: str) -> tuple[str, tuple[str, str] | None]:
 
 
 def _session_of(config: PipConfig) -> requests.Session:
+    import urllib3
     from requests.adapters import HTTPAdapter
     from requests.auth import HTTPBasicAuth
     from requests.utils import get_netrc_auth
@@ -311,6 +316,8 @@ def _session_of(config: PipConfig) -> requests.Session:
     if config.proxy:
         session.proxies = {"http": config.proxy, "https": config.proxy}
         session.trust_env = False  # or requests lets the environment's proxies win; netrc is read by `sign`
+    if config.trusted_hosts:
+        urllib3.disable_warnings(urllib3.exceptions.InsecureRequestWarning)  # as pip does: the user has decided
     for host in config.trusted_hosts:
         session.mount(f"https://{host}/", Unverified())
         if ":" not in host:

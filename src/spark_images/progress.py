@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import TracebackType
@@ -63,7 +64,14 @@ class Progress:
             from rich.live import Live
 
             console = Console(file=self._stream, no_color=bool(self._env.get("NO_COLOR")), highlight=False)
-            self._live = Live(get_renderable=self._live_line, console=console, transient=True, refresh_per_second=4)
+            self._live = Live(
+                get_renderable=self._live_line,
+                console=console,
+                transient=True,
+                refresh_per_second=4,
+                redirect_stdout=False,  # data that others print is not ours to wrap
+                redirect_stderr=False,
+            )
             self._live.start()
         return self
 
@@ -73,7 +81,7 @@ class Progress:
         if self._live:
             self._live.stop()
         elif self._step and self._folds:
-            self._say("::endgroup::")
+            self.say("::endgroup::")
 
     def feed(self, event: Event | None) -> None:
         """Show what the event says."""
@@ -81,10 +89,11 @@ class Progress:
             case None:
                 return
             case Instruction():
-                self._engine_word = f"{event.stage} {event.number}/{event.count} {event.text}".removeprefix(" 0/0 ")
+                place = f"{event.stage} {event.number}/{event.count} " if event.stage else ""
+                self._engine_word = place + re.sub(r" --\S+", "", event.text)
             case Cached():
                 if event.step:
-                    self._say(f"{event.step}: unchanged, from the engine's cache")
+                    self.say(f"{event.step}: unchanged, from the engine's cache")
             case StepBegun():
                 self._begin(event)
             case StepSampled():
@@ -108,22 +117,22 @@ class Progress:
             expected_s = self._expected_s(event.step)
             last_time = f", {format_duration(expected_s)} last time" if expected_s else ""
             if self._folds:
-                self._say(f"::group::{event.step}")
-            self._say(f"{event.step}: begins with {event.jobs} jobs, memory {cap}{last_time}")
+                self.say(f"::group::{event.step}")
+            self.say(f"{event.step}: begins with {event.jobs} jobs, memory {cap}{last_time}")
 
     def _plain_tick(self) -> None:
         if self._step and not self._live and self._clock() - self._last_plain_s >= PLAIN_INTERVAL_S:
             self._last_plain_s = self._clock()
-            self._say("  ".join(self._facts(self._step)))
+            self.say("  ".join(self._facts(self._step)))
 
     def _end(self, event: StepEnded) -> None:
         if self._step and self._step.name == event.step:
             self._step = None
         if self._folds:
-            self._say("::endgroup::")
+            self.say("::endgroup::")
         outcome = "done" if event.status == 0 else f"failed with status {event.status}"
         elapsed, peak = format_duration(event.elapsed_s), format_size(event.peak_mib * MIB)
-        self._say(f"{event.step}: {outcome} in {elapsed}, peak {peak}")
+        self.say(f"{event.step}: {outcome} in {elapsed}, peak {peak}")
 
     def _facts(self, step: _Running) -> list[str]:
         """stage, n of m, elapsed and expected time, memory of cap, compilers: each only where it is known."""
@@ -151,7 +160,8 @@ class Progress:
             line.stylize("bold cyan", 0, len(step.name))
         return line
 
-    def _say(self, text: str) -> None:
+    def say(self, text: str) -> None:
+        """Write a line that stays, above the live line."""
         if self._live:
             self._live.console.print(text, markup=False, soft_wrap=True)
         else:

@@ -12,8 +12,8 @@ from spark_images.errors import EngineError
 from spark_images.pins import ArchivePin, DebsPin, GitPin, ImagePin, RequirementsPin, SdistPin, WheelsPin
 from spark_images.pinned_image import image_blobs
 from spark_images.project import Project
-from spark_images.staging import remove_abandoned
 from spark_images.store import Store
+from spark_images.workfolder import remove_abandoned
 
 
 def prune(project: Project, *, cache: Cache, dry_run: bool) -> None:

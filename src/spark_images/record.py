@@ -15,7 +15,7 @@ import re
 import secrets
 import shlex
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from datetime import UTC, datetime
 from enum import Enum
@@ -85,6 +85,9 @@ class RecordWriter:
 
     def __init__(self, folder: Path, *, started: datetime) -> None:
         self.folder = folder
+        # What is known of an attempt that breaks off; set them as soon as there is something to tell.
+        self.steps: Callable[[], tuple[Step, ...]] = tuple
+        self.diagnosis: Mapping[str, object] | None = None
         self._started = started
         self._log = (folder / "log.txt").open("a", encoding="utf-8", errors="replace", buffering=1)
 
@@ -151,12 +154,6 @@ class RecordWriter:
         with room_on(self.log):
             self._log.write(text.rstrip("\n") + "\n")
 
-    def replay(self, command: Sequence[str], *, folder: Path, env: Mapping[str, str]) -> None:
-        """Write replay.sh: the engine's exact command. folder: where it runs. env: what it adds to the environment."""
-        settings = "".join(f"export {key}={shlex.quote(value)}\n" for key, value in sorted(env.items()))
-        text = f"#!/bin/sh\nset -eu\ncd {shlex.quote(str(folder))}\n{settings}exec {shlex.join(command)}\n"
-        write_text(self.folder / "replay.sh", text, mode=0o777)
-
     def finish(self, result: Result) -> None:
         """Write result.json; once per attempt."""
         create_text(self.folder / "result.json", _json({**asdict(result), "outcome": result.outcome.value}))
@@ -176,7 +173,9 @@ class RecordWriter:
             Result(
                 outcome=Outcome.INTERRUPTED if interrupted else Outcome.FAILED,
                 seconds=(datetime.now(UTC) - self._started).total_seconds(),
+                steps=self.steps(),
                 error=text,
+                diagnosis=self.diagnosis,
             )
         )
 

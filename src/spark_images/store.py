@@ -54,6 +54,11 @@ class Store:
         """Whether the object is here; what is here was verified when it came."""
         return self.path(digest).exists()
 
+    def arrived_bytes(self, digest: str) -> int:
+        """How much of an object that is not here yet lies ready to be resumed."""
+        partial = self._partial(_hex(digest))
+        return partial.stat().st_size if partial.exists() else 0
+
     def verify(self, digest: str) -> bool:
         """Whether the object is here and its bytes, read again, still have the digest."""
         try:

@@ -158,7 +158,8 @@ def _logits(weights: dict[str, npt.NDArray[np.float64]], tokens: Sequence[int]) 
     import numpy as np
 
     def normed(x: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-        return x / np.sqrt(np.mean(x * x, axis=-1, keepdims=True) + EPSILON)
+        scale: npt.NDArray[np.float64] = 1 / np.sqrt(np.mean(x * x, axis=-1, keepdims=True) + EPSILON)
+        return x * scale
 
     positions = np.arange(len(tokens))
     angles = positions[:, None] * ROPE_BASE ** (-np.arange(0, HEAD, 2) / HEAD)
@@ -185,4 +186,5 @@ def _logits(weights: dict[str, npt.NDArray[np.float64]], tokens: Sequence[int]) 
         h = normed(x)
         gate = h @ part["ffn_gate"]
         x = x + (gate / (1 + np.exp(-gate)) * (h @ part["ffn_up"])) @ part["ffn_down"]
-    return np.asarray(normed(x[-1]) @ weights["output.weight"].T)
+    logits: npt.NDArray[np.float64] = normed(x[-1]) @ weights["output.weight"].T
+    return logits

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import tempfile
 from collections.abc import Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
@@ -15,6 +14,7 @@ from spark_images.errors import CheckError, UsageError
 from spark_images.images import Image
 from spark_images.project import Project
 from spark_images.targets import Target
+from spark_images.workfolder import work_folder
 
 INSPECT_PIN = "cuda-inspect"  # holds NVIDIA's cuobjdump; a project without GPU images needs none
 
@@ -48,8 +48,7 @@ def test(
     if chosen.image_id(reference) != layout.config_digest:
         chosen.load(layout.path, reference)
     tell(f"testing {image.name} for {target.name} on {base} in {chosen.name}: {reference}")
-    cache.work.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=cache.work, prefix="tests-") as folder:
+    with work_folder(cache, "tests") as folder:
         results = run_image_tests(
             project,
             image,
@@ -59,7 +58,7 @@ def test(
             reference=reference,
             engine=chosen,
             cuobjdump=_cuobjdump(project, cache),
-            results=Path(folder),
+            results=folder,
             pytest_args=pytest,
         )
     record = last_built(read_records(cache.records), image.name, target.name, base)

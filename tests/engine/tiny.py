@@ -70,6 +70,9 @@ int main(int count, char **words) {
     } else if (!strcmp(words[i], "say")) {
       printf("%s\n", next);
       i++;
+    } else if (!strcmp(words[i], "env")) {
+      printf("%s=%s\n", next, getenv(next));
+      i++;
     } else if (!strcmp(words[i], "sleep")) {
       sleep(atoi(next));
       i++;

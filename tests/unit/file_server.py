@@ -20,7 +20,8 @@ class FileServer:
     """files: path -> bytes. ills: path -> what goes wrong with the next requests, one after another.
 
     An ill is a status ("503"), "hang" (headers, then nothing), "trickle" (a byte now and then), "cut" (half of the
-    body, then the connection ends), or "plain" (all of it, whatever range was asked). asked: (path, Range header or "").
+    body, then the connection ends), or "plain" (all of it, whatever range was asked).
+    asked: (path, Range header or "") of every request.
     """
 
     def __init__(self, *, certificate: tuple[Path, Path] | None = None) -> None:
@@ -63,7 +64,7 @@ class FileServer:
         """The Range headers of the requests for a path."""
         return [span for asked, span in self.asked if asked == path]
 
-    def _handler(outer) -> type[BaseHTTPRequestHandler]: 
+    def _handler(outer) -> type[BaseHTTPRequestHandler]:
         class Handler(BaseHTTPRequestHandler):
             protocol_version = "HTTP/1.1"
 

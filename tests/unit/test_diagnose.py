@@ -67,7 +67,12 @@ def test_stage_and_step_are_named_where_a_step_failed(name: str) -> None:
         assert diagnosis.step == ("prove" if diagnosis.kind in (Kind.NOT_ISOLATED, Kind.CAP_NOT_PROVED) else "compile")
 
 
-def failed_step(*output: str, end: str = "status=1 elapsed_s=9 peak_mib=100 oom_kills=0", status: int = 1) -> Diagnosis:
+def failed_step(
+    *output: str,
+    end: str = "status=1 elapsed_s=9 peak_mib=100 oom_kills=0",
+    after: str = "while running runtime: exit status 1",
+) -> Diagnosis:
+    """The diagnosis of a podman build whose step printed this. end: its last line. after: podman's last words."""
     return first_error(
         [
             "[1/2] STEP 1/2: FROM build-root AS compile",
@@ -75,7 +80,7 @@ def failed_step(*output: str, end: str = "status=1 elapsed_s=9 peak_mib=100 oom_
             "[spark] step compile begin limit_mib=8192 jobs=2",
             *output,
             *([f"[spark] step compile end {end}"] if end else []),
-            f'Error: building at STEP "RUN x": while running runtime: exit status {status}',
+            f'Error: building at STEP "RUN x": {after}',
         ]
     )
 
@@ -145,7 +150,10 @@ def test_error_at_a_place_in_a_source_stays_one_though_something_was_killed() ->
 
 
 def test_step_that_was_killed_itself_is_out_of_memory() -> None:
-    assert failed_step("[1/9] Building CXX object a.o", end="", status=137).kind is Kind.OUT_OF_MEMORY
+    assert (
+        failed_step("[1/9] Building CXX object a.o", end="", after="while running runtime: exit status 137").kind
+        is Kind.OUT_OF_MEMORY
+    )
 
 
 def test_buildkits_word_for_an_oom_kill_is_understood() -> None:
@@ -237,6 +245,17 @@ def test_engine_that_wants_to_pull_asked_for_the_network() -> None:
 def test_engine_without_room_filled_the_disk() -> None:
     diagnosis = first_error(["Error: committing container: write /var/tmp/x: no space left on device"])
     assert diagnosis.kind is Kind.DISK_FULL
+
+
+def test_engine_without_room_after_a_step_that_ended_well_filled_the_disk() -> None:
+    diagnosis = failed_step(end="status=0 elapsed_s=9 peak_mib=100 oom_kills=0", after="no space left on device")
+    assert diagnosis.kind is Kind.DISK_FULL
+
+
+def test_program_that_says_error_like_podman_is_not_podman() -> None:
+    diagnosis = failed_step("Error: no such option: --fast", "a.cpp:1:2: error: expected ';'")
+    assert (diagnosis.kind, diagnosis.line_number) == (Kind.COMPILE_ERROR, 5)
+    assert failed_step("Error: no such option: --fast").excerpt[0] == "Error: no such option: --fast"
 
 
 def test_empty_log_is_an_unknown_failure() -> None:

@@ -30,6 +30,7 @@ COMPLETE = HostFacts(
         "skopeo": "1.9.3",
         "git": "2.39.5",
         "apt-get": "2.6.1",
+        "cc": "12.2.0",
         "docker-registry": "2.8.2",
         "nvidia-smi": "/usr/bin/nvidia-smi",
     },

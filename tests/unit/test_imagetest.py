@@ -12,7 +12,7 @@ from elf_files import EM_X86_64, shared_library
 
 from spark_images.errors import CheckError
 from spark_images.imagechecks import check_elf_machine, check_needed, check_setuid, check_world_writable, tree_of
-from spark_images.imagefiles import walk_files
+from spark_images.imagefiles import extract_file, walk_files
 from spark_images.images import Image
 from spark_images.imagetest import Failure, TestResults, image_file, read_junit, run_image_tests
 from spark_images.oci import read_layout, write_root_layout
@@ -59,6 +59,12 @@ def test_elf_file_of_many_megabytes_is_read(tmp_path: Path) -> None:
     assert file.path == "/lib/big.so"
     assert file.elf is not None
     assert file.elf.needed == ("a.so",)
+
+
+def test_file_larger_than_every_buffer_is_copied_out_whole(tmp_path: Path) -> None:
+    content = b"".join(number.to_bytes(8, "big") for number in range(3 << 17))
+    extract_file(read_layout(write_layout(tmp_path, ("lib/big.so", 0o755, content))), "/lib/big.so", tmp_path / "out")
+    assert (tmp_path / "out").read_bytes() == content
 
 
 # --- results ----------------------------------------------------------------------------------------------------------

@@ -8,10 +8,10 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-
 from file_server import FileServer
+
 from spark_images.download import Patience
-from spark_images.errors import ContentError, RouteError
+from spark_images.errors import ConfigError, ContentError, RouteError
 from spark_images.package_index import (
     PYPI,
     IndexFile,
@@ -25,6 +25,7 @@ from spark_images.package_index import (
 QUICK = Patience(timeout_s=1.0, attempts=3, backoff_s=0.01)
 JSON_TYPE = "application/vnd.pypi.simple.v1+json"
 SHA = "a" * 64
+BOTH_TAGS = "manylinux2014_aarch64.manylinux_2_17_aarch64"
 
 
 @pytest.fixture
@@ -238,9 +239,17 @@ def test_variables_go_before_the_download_section_and_that_before_the_global_one
     )
 
 
+@pytest.mark.parametrize("key", ["timeout", "retries"])
+def test_number_of_pip_that_is_none_is_named(key: str) -> None:
+    with pytest.raises(ConfigError, match=f"`{key}`: expected a number, got `soon`"):
+        parse_pip_config(f"global.{key}='soon'")
+
+
 def test_real_pip_reports_its_files_and_variables(tmp_path: Path) -> None:
     file = tmp_path / "pip.conf"
-    file.write_text("[global]\nindex-url = https://file.example.org/simple\nextra-index-url = https://x.example.org/s\n")
+    file.write_text(
+        "[global]\nindex-url = https://file.example.org/simple\nextra-index-url = https://x.example.org/s\n"
+    )
     env = {name: value for name, value in os.environ.items() if not name.startswith("PIP_")}
     found = read_pip_config({**env, "PIP_CONFIG_FILE": str(file), "PIP_EXTRA_INDEX_URL": "https://y.example.org/s"})
     assert found.indexes == ("https://file.example.org/simple/", "https://y.example.org/s/")
@@ -264,7 +273,7 @@ def test_own_time_out_goes_before_pips() -> None:
         (["manylinux_2_28_aarch64", "manylinux_2_39_aarch64"], "linux/arm64", None, "manylinux_2_28_aarch64"),
         (["any", "manylinux1_x86_64"], "linux/amd64", None, "manylinux1_x86_64"),
         (["any", "manylinux1_x86_64"], "linux/arm64", None, "any"),
-        (["manylinux2014_aarch64.manylinux_2_17_aarch64"], "linux/arm64", "3.11", "manylinux2014_aarch64.manylinux_2_17_aarch64"),
+        (["win32", BOTH_TAGS], "linux/arm64", "3.11", BOTH_TAGS),
         (["musllinux_1_2_x86_64", "linux_x86_64"], "linux/amd64", None, "linux_x86_64"),
     ],
 )  # fmt: skip

@@ -125,6 +125,17 @@ def test_failure_is_recorded_as_the_terminal_showed_it(tmp_path: Path) -> None:
     assert (view.outcome, view.result.error) == (Outcome.FAILED, "error: build of `x` failed\n\nhint: look")
 
 
+def test_attempt_that_breaks_off_keeps_its_steps_and_its_diagnosis(tmp_path: Path) -> None:
+    record = start(tmp_path)
+    record.steps = lambda: RESULT.steps
+    record.diagnosis = {"kind": "out_of_memory"}
+    with pytest.raises(BuildError), record:
+        raise BuildError("build of `x` ran out of memory")
+    (view,) = read_records(tmp_path)
+    assert view.result is not None
+    assert (view.result.steps, view.result.diagnosis) == (RESULT.steps, {"kind": "out_of_memory"})
+
+
 def test_ctrl_c_is_recorded_as_interrupted(tmp_path: Path) -> None:
     with pytest.raises(KeyboardInterrupt), start(tmp_path):
         raise KeyboardInterrupt

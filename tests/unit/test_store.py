@@ -10,8 +10,8 @@ import time
 from pathlib import Path
 
 import pytest
-
 from file_server import digest
+
 from spark_images.errors import ContentError, DiskFullError
 from spark_images.store import Pruned, Store, disk_full
 

@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 import zstandard
+from file_server import digest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from file_server import digest
 from spark_images.errors import ContentError, RouteError
 from spark_images.git_tree import tree_from_git
 from spark_images.tree import tree_from_archive, write_tree
@@ -163,7 +163,9 @@ def test_pipe_in_a_folder_is_an_error_only_where_it_counts(tmp_path: Path) -> No
 # --- the same by every route ------------------------------------------------------------------------------------------
 
 PART = st.text(
-    st.characters(exclude_characters="/\0", exclude_categories=["Cs"]) | st.sampled_from("\n\\ .-é~"), min_size=1, max_size=12
+    st.characters(exclude_characters="/\0", exclude_categories=["Cs"]) | st.sampled_from("\n\\ .-é~"),
+    min_size=1,
+    max_size=12,
 ).filter(lambda name: name not in (".", "..") and name.lower().rstrip(". ") not in (".git", "git~1"))
 NAME = st.lists(PART, min_size=1, max_size=3).map("/".join)
 FILE = st.tuples(st.binary(max_size=40), st.sampled_from([0o644, 0o755, 0o600, 0o711, 0o664]))
@@ -206,6 +208,22 @@ def test_git_tarball_and_folder_agree_on_every_tree(
     assert by_archive(base / "sdist.tar.gz", "vendor/tree") == found
 
 
+def test_name_that_is_not_utf8_is_the_same_by_every_route(tmp_path: Path) -> None:
+    folder = tmp_path / "tree"
+    folder.mkdir()
+    name = os.fsdecode(b"latin-\xe9")
+    (folder / name).write_text("content")
+    commit = commit_all(folder)
+    git(folder, "archive", "--prefix=top/", "--output", str(tmp_path / "a.tar"), commit)
+    with io.BytesIO() as out:
+        found = write_tree(folder, out=out)
+        out.seek(0)
+        with tarfile.open(fileobj=out) as tar:
+            assert tar.getnames() == [name]
+    assert by_git(folder, commit, tmp_path / "work") == found
+    assert by_archive(tmp_path / "a.tar") == found
+
+
 def test_every_kind_of_archive_gives_the_same_tree(tmp_path: Path) -> None:
     folder = small_tree(tmp_path / "top")
     for suffix in ("gz", "bz2", "xz"):
@@ -217,7 +235,10 @@ def test_every_kind_of_archive_gives_the_same_tree(tmp_path: Path) -> None:
     commit = commit_all(folder)
     git(folder, "archive", "--format=zip", "--prefix=top/", "--output", str(tmp_path / "a.zip"), commit)
 
-    found = {name: by_archive(tmp_path / name) for name in ("a.tar", "a.zip", "a.tar.zst", "a.tar.gz", "a.tar.bz2", "a.tar.xz")}
+    found = {
+        name: by_archive(tmp_path / name)
+        for name in ("a.tar", "a.zip", "a.tar.zst", "a.tar.gz", "a.tar.bz2", "a.tar.xz")
+    }
 
     assert set(found.values()) == {by_folder(folder)}
 

@@ -12,8 +12,12 @@ from typing import Any
 _ARCHES = {"x86_64": "amd64", "aarch64": "arm64"}
 
 
-def write_labelled(layout: Path, folder: Path, labels: Mapping[str, str]) -> None:
-    """Write to `folder` the layout's one image with these labels and the host's architecture in its config."""
+def write_labelled(layout: Path, folder: Path, labels: Mapping[str, str], *, made_for: str) -> None:
+    """Write to `folder` the layout's one image with these labels and the host's architecture in its config.
+
+    made_for: goes into the history. buildah takes a finished step from its cache where layers and history are equal,
+    whatever the labels say.
+    """
     index = json.loads((layout / "index.json").read_bytes())
     manifest = _blob(layout, index["manifests"][0]["digest"])
     config = _blob(layout, manifest["config"]["digest"])
@@ -21,9 +25,7 @@ def write_labelled(layout: Path, folder: Path, labels: Mapping[str, str]) -> Non
     config.pop("variant", None)
     settings = config["config"] = config.get("config") or {}
     settings["Labels"] = {**(settings.get("Labels") or {}), **labels}
-    # buildah takes a finished step for another root's if layers and history are equal, whatever the labels say.
-    said = {"created_by": " ".join(f"{key}={value}" for key, value in labels.items()), "empty_layer": True}
-    config["history"] = [*(config.get("history") or ()), said]
+    config["history"] = [*(config.get("history") or ()), {"created_by": made_for, "empty_layer": True}]
     blobs = folder / "blobs" / "sha256"
     blobs.mkdir(parents=True)
     for layer in manifest["layers"]:

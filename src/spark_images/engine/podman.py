@@ -17,6 +17,7 @@ from spark_images.engine import podman_left, podman_trial
 from spark_images.engine.attempt import build_env, check_request, if_no_build, only_build, owner_of, run_engine
 from spark_images.engine.base import LABEL, OWNER, BuildOutcome, BuildRequest, EngineFacts, RootImage
 from spark_images.engine.labelled import write_labelled
+from spark_images.engine.mounted import mounted_key
 from spark_images.errors import DiskFullError, EngineError
 
 if TYPE_CHECKING:
@@ -65,7 +66,8 @@ class PodmanEngine:
         check_request(request)
         self.answer()
         with only_build(self._folder, on_line), self._tidied():
-            roots = {root.name: self._root(root) for root in request.roots}
+            mounted = mounted_key(request)
+            roots = {root.name: self._root(root, mounted) for root in request.roots}
             result = f"localhost/spark-images/result-{self._owner}:{os.getpid()}"
             command = build_command(request, roots, result)
             status = run_engine(command, on_line, env=build_env(self._full_env, TMPDIR=str(self._tmp)))
@@ -152,28 +154,32 @@ class PodmanEngine:
             tmp=self._tmp, owner=self._owner, env=self._full_env, runtime=self._found.facts.runtime, podman=self._podman
         )
 
-    def _root(self, root: RootImage) -> str:
-        """The name under which podman holds the root, brought in if it is not there.
+    def _root(self, root: RootImage, mounted: str) -> str:
+        """The name under which podman holds the root for this build, brought in if it is not there.
 
-        It gets our labels, which the images of finished steps inherit: clean() finds them all by that. And it gets the
-        host's architecture: the file systems of foreign targets are only copied into, never run.
+        It gets our labels, which the images of finished steps inherit: clean() finds them all by that. The history says
+        for which cache folder and which mounted files it is: else podman would take steps of other scripts or inputs
+        for finished. The layers are held once. And it gets the host's architecture, as no step runs on a foreign root.
         """
-        # The labels are part of the image, so another cache folder's root is another image and needs another name.
-        name = f"localhost/spark-images/root-{self._owner}:{root.digest.removeprefix('sha256:')[:12]}"
+        made_for = f"{self._owner} {mounted}"
+        name = f"localhost/spark-images/root-{self._owner}:{root.digest.removeprefix('sha256:')[:12]}-{mounted[:12]}"
         if self._podman("image", "exists", name, check=False).status != 0:
             with tempfile.TemporaryDirectory(dir=self._tmp, prefix="root-") as folder:
-                write_labelled(root.layout, Path(folder), {LABEL: "root", OWNER: self._owner})
+                write_labelled(root.layout, Path(folder), {LABEL: "root", OWNER: self._owner}, made_for=made_for)
                 self._podman("tag", self._pull(Path(folder)), name)
         return name
 
     def _pull(self, layout: Path) -> str:
-        """Bring a layout into podman's storage; the image's id. The name that podman makes of the path is removed."""
+        """Bring a layout into podman's storage; the image's id. It gets no name."""
         with tempfile.TemporaryDirectory(prefix="spark-images-") as folder:
             incoming = f"spark-images-incoming-{os.getpid()}"
-            Path(folder, incoming).symlink_to(layout.absolute())  # podman wants names, so paths, in lower case
+            Path(folder, incoming).symlink_to(layout.absolute())  # older podmans make a name of the path, in lower case
             pulled = self._podman("pull", "--quiet", f"oci:{incoming}", cwd=Path(folder))
         image = pulled.stdout.decode().split()[-1]
-        self._podman("untag", image, f"localhost/{incoming}:latest")
+        names = self._podman("image", "inspect", "--format", "{{range .RepoTags}}{{println .}}{{end}}", image)
+        for name in names.stdout.decode().split():
+            if f"/{incoming}:" in name:
+                self._podman("untag", image, name)
         return image
 
     def _export(self, image: str, output: Path) -> None:

@@ -1,0 +1,47 @@
+"""Temporary folders in the cache that also go away after kill -9: each is locked by the process that uses it."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from spark_images.cache import Cache
+
+
+@contextmanager
+def work_folder(cache: Cache, name: str) -> Iterator[Path]:
+    """A new folder in cache.work, removed at the end. name: what it is for, the beginning of the folder's name."""
+    cache.work.mkdir(parents=True, exist_ok=True)
+    while True:
+        folder = Path(tempfile.mkdtemp(prefix=f"{name}-", dir=cache.work))
+        holder = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+        fcntl.flock(holder, fcntl.LOCK_EX)  # ends with this process, however it ends
+        if folder.is_dir():  # else remove_abandoned was between the two lines
+            break
+        os.close(holder)
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+        os.close(holder)
+
+
+def remove_abandoned(cache: Cache) -> tuple[str, ...]:
+    """Remove the folders whose processes were killed; says which, one line each."""
+    removed = []
+    for folder in sorted(path for path in cache.work.glob("*") if path.is_dir()):
+        holder = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            fcntl.flock(holder, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            shutil.rmtree(folder)
+            removed.append(f"work folder `{folder.name}` of a killed run")
+        except BlockingIOError:
+            pass  # in use
+        finally:
+            os.close(holder)
+    return tuple(removed)
