@@ -150,9 +150,9 @@ def lint(session: nox.Session) -> None:
         try:
             session.run(str(path), *arguments, external=True, silent=True)
         except CommandFailed:
-            failed.append(" ".join([program, *arguments[:1]]))
+            failed.append(program)
     if failed:
-        session.error(f"not in order: {', '.join(failed)}")
+        session.error(f"not in order: {', '.join(dict.fromkeys(failed))}")
     print("lint: all in order")
 
 
@@ -164,7 +164,7 @@ def lint_commands() -> Iterator[tuple[str, ...]]:
     yield ("ruff", "check", ".", *python)
     yield ("ruff", "format", "--check", ".", *python)
     yield ("mypy",)
-    yield ("lint-imports",)
+    yield ("lint-imports", "--no-logo")
     yield ("hadolint", *map(str, ROOT.glob("images/*/*.Dockerfile")))
     yield ("shellcheck", *(path for path in shebangs if path not in python))  # arm64 has it from the host
     yield ("yamllint", "--strict", ".")

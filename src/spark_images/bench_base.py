@@ -15,7 +15,7 @@ from spark_images.project import Project
 from spark_images.targets import Target
 
 IMAGE = "llamacpp"  # what the promises are about
-_COLUMNS = "{:<11}{:<17}{:<24}{}"
+_COLUMNS = "{:<11}{:<20}{:<28}{}"
 
 
 class Verdict(Enum):

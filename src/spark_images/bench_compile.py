@@ -21,9 +21,9 @@ if TYPE_CHECKING:
 
 STEP = "compile"
 _CCACHE = re.compile(r"\bccache (direct_cache_hit|preprocessed_cache_hit|cache_miss) (\d+)$")
-# A few that belong to the other side do no harm: hits make a cold build quicker and misses a warm one slower, so the
-# ratio can only come out too small.
-STRAY_PART = 0.1
+# What belongs to the other side does no harm up to here: hits make a cold build quicker and misses a warm one slower,
+# so the ratio can only come out too small.
+STRAY_PART = 0.25
 
 
 class CacheUse(Enum):
@@ -89,7 +89,8 @@ def warm(subject: Subject) -> Measured:
     cold = [one for one in before if one.use is CacheUse.COLD and one.engine == chosen.name]
     if not cold:
         raise NotMeasured(
-            f"the records hold no cold build of these inputs by {chosen.name}; `nox -s build-{IMAGE} -- --cold` makes one"
+            f"the records hold no cold build of these inputs by {chosen.name}; "
+            f"`nox -s build-{IMAGE} -- --cold` makes one"
         )
     options = BuildOptions(engine=chosen.name, rebuild=True)
     build(subject.project, subject.image, *subject.variant, cache=subject.cache, options=options)
@@ -185,18 +186,17 @@ def cross(subject: Subject) -> Measured:
     )
     crossed = compile_sample(subject, engine, builder=plan.builder)
     emulated = compile_sample(subject, engine, builder=plan.platform)
-    ratios = {name: emulated[name].cpu_s / crossed[name].cpu_s for name in crossed}
-    return Measured(
-        value=sum(one.cpu_s for one in emulated.values()) / sum(one.cpu_s for one in crossed.values()),
-        facts=(
-            *(
-                f"{Path(name).stem}: {crossed[name].cpu_s:.1f} CPU s crossed, {emulated[name].cpu_s:.1f} emulated, {ratio:.1f} times"
-                for name, ratio in ratios.items()
-            ),
-            f"wall time: {sum(one.wall_s for one in crossed.values()):.1f} s and "
-            f"{sum(one.wall_s for one in emulated.values()):.1f} s; {engine.name}",
-        ),
+    crossed_s, emulated_s = (
+        [sum(one.wall_s for one in side.values()), sum(one.cpu_s for one in side.values())]
+        for side in (crossed, emulated)
     )
+    files = (
+        f"{Path(name).stem}: {one.cpu_s:.1f} CPU s crossed, {emulated[name].cpu_s:.1f} emulated, "
+        f"{emulated[name].cpu_s / one.cpu_s:.1f} times"
+        for name, one in crossed.items()
+    )
+    wall = f"wall time: {crossed_s[0]:.1f} s crossed, {emulated_s[0]:.1f} s emulated; {engine.name}"
+    return Measured(value=emulated_s[1] / crossed_s[1], facts=(*files, wall))
 
 
 def compile_sample(subject: Subject, engine: Engine, *, builder: str) -> dict[str, Sample]:
@@ -205,8 +205,9 @@ def compile_sample(subject: Subject, engine: Engine, *, builder: str) -> dict[st
     from spark_images.engine.base import BuildRequest
     from spark_images.fetch import fetch
     from spark_images.memory import budget
-    from spark_images.staging import staged
+    from spark_images.staging import stage, stage_inputs
     from spark_images.store import Store
+    from spark_images.workfolder import work_folder
 
     store = Store(subject.cache.store)
     plan = subject.project.plan(subject.image, *subject.variant, builder=builder)
@@ -217,24 +218,18 @@ def compile_sample(subject: Subject, engine: Engine, *, builder: str) -> dict[st
     memory_bytes = budget(None, gib_per_job=subject.image.compile.gib_per_job).bytes
     lines: list[str] = []
     tell(f"bench: compiling {len(OBJECTS)} files for {plan.platform} with compilers for {builder}")
-    with staged(
-        plan,
-        scripts=subject.project.root / "scripts",
-        store=store,
-        cache=subject.cache,
-        jobs=1,
-        memory_bytes=memory_bytes,
-        cold=True,
-    ) as work:
+    with work_folder(subject.cache, "bench") as folder:
+        scripts = subject.project.root / "scripts"
+        build = stage(plan, folder / "build", scripts=scripts, jobs=1, memory_bytes=memory_bytes, cold=True)
         request = BuildRequest(
-            dockerfile=work.dockerfile,
-            context=work.scripts,
-            contexts=(("inputs", work.inputs),),
+            dockerfile=build.dockerfile,
+            context=build.scripts,
+            contexts=(("inputs", stage_inputs(plan, folder / "inputs", store)),),
             roots=(root_image(root, plan, store, subject.cache),),
             secrets=(),
             memory_bytes=memory_bytes,
             use_cache=False,
-            output=work.raw,
+            output=folder / "raw",
             attempt="bench",
         )
         outcome = engine.build(request, lines.append)

@@ -42,8 +42,8 @@ def canonical(subject: Subject) -> Measured:
     from spark_images.fetch import fetch
     from spark_images.imageconfig import ImageConfig
     from spark_images.oci import read_layout
-    from spark_images.staging import held_folder
     from spark_images.store import Store
+    from spark_images.workfolder import work_folder
 
     store = Store(subject.cache.store)
     root = next(root for root in subject.plan.roots if root.name == "build-root")
@@ -53,7 +53,7 @@ def canonical(subject: Subject) -> Measured:
         architecture=root.arch, user="", env=(), entrypoint=(), command=(), ports=(),
         workdir="/", stop_signal="", labels=(), epoch=0,
     )  # fmt: skip
-    with held_folder(subject.cache, "bench-") as folder, room_on(folder):
+    with work_folder(subject.cache, "bench") as folder, room_on(folder):
         files = write_raw(source, folder / "raw", architecture=root.arch)
         size = read_layout(folder / "raw").layers[0].size_bytes
         before, began = resource.getrusage(resource.RUSAGE_SELF), time.monotonic()
@@ -138,14 +138,14 @@ def fetching(subject: Subject) -> Measured:
     from spark_images.fetch import fetch
     from spark_images.package_index import PackageIndex
     from spark_images.pins import FileContent
-    from spark_images.staging import held_folder
     from spark_images.store import Store
+    from spark_images.workfolder import work_folder
 
     contents = tuple(content for content in subject.plan.contents if isinstance(content, FileContent))
     if shutil.which("curl") is None:
         raise NotMeasured("there is no `curl` to compare with; `apt-get install curl`")
     ours_s, curl_s = [], []
-    with held_folder(subject.cache, "bench-") as folder, room_on(folder):
+    with work_folder(subject.cache, "bench") as folder, room_on(folder):
         try:
             index = PackageIndex.from_env()
             files = [Download(_address(content, index), content.size_bytes or 0) for content in contents]
@@ -158,16 +158,14 @@ def fetching(subject: Subject) -> Measured:
                 shutil.rmtree(folder / f"curl-{number}")
         except RouteError as err:
             raise NotMeasured(err.render()) from err
-    size = sum(file.size_bytes for file in files)
+    size_mb = sum(file.size_bytes for file in files) / MB
+    rounds = (
+        f"round {number}: {ours:.1f} s, {size_mb / ours:.0f} MB/s; curl {theirs:.1f} s, {size_mb / theirs:.0f} MB/s"
+        for number, (ours, theirs) in enumerate(zip(ours_s, curl_s, strict=True), start=1)
+    )
     return Measured(
         value=sum(curl_s) / sum(ours_s),
-        facts=(
-            f"{len(files)} files, {size / MB:.0f} MB, {TOGETHER} at once",
-            *(
-                f"round {number}: {ours:.1f} s, {size / MB / ours:.0f} MB/s; curl {theirs:.1f} s, {size / MB / theirs:.0f} MB/s"
-                for number, (ours, theirs) in enumerate(zip(ours_s, curl_s, strict=True), start=1)
-            ),
-        ),
+        facts=(f"{len(files)} files, {size_mb:.0f} MB, {TOGETHER} at once", *rounds),
     )
 
 

@@ -22,6 +22,12 @@ from spark_images.layout_writer import LayoutWriter, new_layout
 from spark_images.oci import Layout, read_layout, timestamp
 from spark_images.tarform import open_canonical
 
+# podman leaves these in the layer of a step, BuildKit takes them away; engines mount over them in a container as well
+_MOUNT_POINTS = frozenset(
+    "etc/hostname etc/hosts etc/resolv.conf run/.containerenv run/secrets run/secrets/limits"
+    " spark spark/scripts spark/inputs spark/cache".split()
+)
+
 
 def write_canonical(
     *,
@@ -182,7 +188,13 @@ def _seekable(layout: Layout, layer: Layer, folder: Path) -> BinaryIO:
 
 
 def _index(tar: BinaryIO, layer: Layer, epoch: int) -> LayerContents:
-    return LayerContents.of(_entries(tar, layer, epoch, lambda offset, size: os.pread(tar.fileno(), size, offset)))
+    entries = _entries(tar, layer, epoch, lambda offset, size: os.pread(tar.fileno(), size, offset))
+    return LayerContents.of(entry for entry in entries if not _is_mount_point(entry.info))
+
+
+def _is_mount_point(info: tarfile.TarInfo) -> bool:
+    """Whether it is an empty file or a folder that an engine needs to mount something there while a step runs."""
+    return info.name in _MOUNT_POINTS and (info.isdir() or (info.isreg() and info.size == 0))
 
 
 def _index_base(base: Layout, layer: Layer, interest: _Interest) -> LayerContents:

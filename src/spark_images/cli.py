@@ -114,9 +114,9 @@ def _parser() -> argparse.ArgumentParser:
     variant(push)
     push.add_argument("--registry", required=True, metavar="HOST/NAME")
 
-    pull = verb("pull", _pull, "Pull an image by digest into an OCI layout and verify it.")
+    pull = verb("pull", _pull, "Pull an image by digest, verify every blob, and load it into the engine.")
     pull.add_argument("reference", metavar="HOST/NAME/IMAGE@sha256:…")
-    pull.add_argument("--output", type=Path, required=True, help="a folder for the OCI layout")
+    engine(pull)
 
     fetch = verb(
         "fetch", _fetch, "Put every pinned input of the images into the store; afterwards builds need no network."
@@ -145,6 +145,7 @@ def _parser() -> argparse.ArgumentParser:
 
     bench = verb("bench", _bench, "Measure the pipeline's own speed against what README.md promises.")
     bench.add_argument("benches", nargs="*", help="default: all")
+    engine(bench)
     return parser
 
 
@@ -222,24 +223,24 @@ def _test(options: argparse.Namespace) -> int:
 
 
 def _push(options: argparse.Namespace) -> int:
-    from spark_images.oci import read_layout
+    from spark_images.doctor import Need, require
     from spark_images.registry import push
 
-    project, cache = _project(options), Cache.from_env(os.environ)
+    require(Need.TRANSFER, env=os.environ)
+    project = _project(options)
     image = project.image(options.image)
     target, base = project.variant(image, options.target, options.base)
-    plan = project.plan(image, target, base)
-    if not (cache.images / plan.plan_id).exists():
-        raise UsageError(f"`{image.name}` is not built at these pins", hint=f"build it: `nox -s build-{image.name}`")
-    layout = read_layout(cache.images / plan.plan_id)
-    print(push(layout, registry=options.registry, image=image.name, tag=plan.plan_id[:12]))
+    print(push(project, image, target, base, cache=Cache.from_env(os.environ), registry=options.registry))
     return 0
 
 
 def _pull(options: argparse.Namespace) -> int:
+    from spark_images.doctor import Need, require
     from spark_images.registry import pull
 
-    print(pull(options.reference, options.output).manifest_digest)
+    require(Need.ENGINE, Need.TRANSFER, env=os.environ)
+    cache = Cache.from_env(os.environ)
+    print(pull(_project(options), options.reference, cache=cache, engine=options.engine))
     return 0
 
 
@@ -326,7 +327,7 @@ def _clean(options: argparse.Namespace) -> int:
 def _bench(options: argparse.Namespace) -> int:
     from spark_images.bench import bench
 
-    bench(_project(options), cache=Cache.from_env(os.environ), names=options.benches)
+    bench(_project(options), cache=Cache.from_env(os.environ), names=options.benches, engine=options.engine)
     return 0
 
 

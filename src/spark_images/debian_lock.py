@@ -86,7 +86,15 @@ def resolve_debs(pin: DebsPin, *, work: Path, route: str | None = None) -> tuple
                     why=_complaints(install),
                     hint=f"correct the packages of set `{one.name}` in pins.yaml, then run `nox -s lock`",
                 )
-            for deb in parse_uris(install.stdout.decode(), base_urls=_base_urls(pin, route or pin.routes[0])):
+            debs = parse_uris(install.stdout.decode(), base_urls=_base_urls(pin, route or pin.routes[0]))
+            if idle := set(one.without) - {deb.package for deb in debs}:
+                raise ConfigError(
+                    f"pin `{pin.name}`: set `{one.name}` leaves out what nothing in it brings: {', '.join(sorted(idle))}",
+                    hint="correct `without` of that set in pins.yaml",
+                )
+            for deb in debs:
+                if deb.package in one.without:
+                    continue
                 key = deb.package, deb.version, deb.arch
                 sets = {*(found[key].sets if key in found else ()), f"{one.name}/{arch}"}
                 found[key] = replace(deb, sets=tuple(sorted(sets)))

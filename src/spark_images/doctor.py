@@ -102,21 +102,30 @@ def remedy(findings: Iterable[Finding], facts: HostFacts) -> str:
     return "; ".join(text for text in (line, *(finding.note for finding in bad)) if text)
 
 
-def require(*needs: Need, env: Mapping[str, str]) -> None:
+def unmet(facts: HostFacts, needs: Iterable[Need], platform: str) -> tuple[Finding, ...]:
+    """What of the needs is not there, for images of this platform."""
+    native = {"x86_64": "linux/amd64", "aarch64": "linux/arm64"}.get(facts.machine) == platform
+    wanted = set(needs) - ({Need.EMULATION} if native else set())
+    bad = (finding for finding in check_host(facts) if finding.standing is not Standing.GOOD)
+    return tuple(finding for finding in bad if finding.need in wanted)
+
+
+def require(*needs: Need, env: Mapping[str, str], platform: str = "linux/arm64") -> None:
     """Make sure of what a verb needs, in a few ms where it is there; with SPARK_IMAGES_INSTALL=1 root installs it.
 
+    platform: that of the images at hand; emulation is needed only where the machine's differs (the default is GB10's).
     Raises HostProgramError with the one line to run where something is missing.
     """
-    if not _unmet(read_host(env, versions=False), needs):
+    if not unmet(read_host(env, versions=False), needs, platform):
         return
     facts = read_host(env)
-    unmet = _unmet(facts, needs)
-    if unmet and facts.root and facts.apt and env.get("SPARK_IMAGES_INSTALL") == "1":
-        _install(unmet, env)
+    bad = unmet(facts, needs, platform)
+    if bad and facts.root and facts.apt and env.get("SPARK_IMAGES_INSTALL") == "1":
+        _install(bad, env)
         facts = read_host(env)
-        unmet = _unmet(facts, needs)
-    if unmet:
-        raise _missing(unmet, facts)
+        bad = unmet(facts, needs, platform)
+    if bad:
+        raise _missing(bad, facts)
 
 
 def doctor(*, install: bool, env: Mapping[str, str]) -> None:
@@ -249,12 +258,6 @@ def _program(
         need=need,
         packages=(name,) if packages is None else packages,
     )
-
-
-def _unmet(facts: HostFacts, needs: Iterable[Need]) -> tuple[Finding, ...]:
-    wanted = set(needs)
-    bad = (finding for finding in check_host(facts) if finding.standing is not Standing.GOOD)
-    return tuple(finding for finding in bad if finding.need in wanted)
 
 
 def _missing(lacking: Iterable[Finding], facts: HostFacts) -> HostProgramError:

@@ -64,7 +64,14 @@ def made_from(pin: WheelsPin | DebsPin) -> str:
         case WheelsPin():
             source: dict[str, object] = {"platforms": sorted(pin.platforms), "packages": sorted(pin.packages)}
         case DebsPin():
-            sets = {s.name: {"packages": sorted(s.packages), "arches": sorted(s.arches)} for s in pin.sets}
+            sets = {
+                one.name: {
+                    "packages": sorted(one.packages),
+                    "arches": sorted(one.arches),
+                    "without": sorted(one.without),
+                }
+                for one in pin.sets
+            }
             source = {"suite": pin.suite, "snapshot": f"{pin.snapshot:%Y%m%dT%H%M%SZ}", "sets": sets}
         case _:
             assert_never(pin)

@@ -159,6 +159,7 @@ class DebSet:
     name: str
     packages: tuple[str, ...]
     arches: tuple[str, ...]  # Debian's names: "amd64", "arm64"
+    without: tuple[str, ...] = ()  # dependencies that are left out all the same
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -331,6 +332,7 @@ def _read_deb_sets(section: Section) -> tuple[DebSet, ...]:
             name=name,
             packages=(entry := sets.section(name)).values("packages", forms.DEB_PACKAGE),
             arches=entry.values("arches", forms.ARCH),
+            without=entry.values("without", forms.DEB_PACKAGE, optional=True),
         )
         for name in sets.names(forms.NAME)
     )

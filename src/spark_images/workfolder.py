@@ -15,7 +15,7 @@ from spark_images.cache import Cache
 
 @contextmanager
 def work_folder(cache: Cache, name: str) -> Iterator[Path]:
-    """A new folder in cache.work, removed at the end. name: what it is for, the beginning of the folder's name."""
+    """A new folder below cache.work, removed at the end. name: what it is for; it is in the folder's path."""
     cache.work.mkdir(parents=True, exist_ok=True)
     while True:
         folder = Path(tempfile.mkdtemp(prefix=f"{name}-", dir=cache.work))
@@ -25,7 +25,9 @@ def work_folder(cache: Cache, name: str) -> Iterator[Path]:
             break
         os.close(holder)
     try:
-        yield folder
+        inside = folder / name  # whoever locks the folder that he is given would wait for us
+        inside.mkdir()
+        yield inside
     finally:
         shutil.rmtree(folder, ignore_errors=True)
         os.close(holder)

@@ -232,14 +232,17 @@ def test_what_is_loaded_has_the_layouts_config_digest(bench: Bench, tmp_path: Pa
 
 
 def test_loading_again_moves_the_name_to_the_other_image(bench: Bench, tmp_path: Path) -> None:
-    reference = f"localhost/spark-images/test-load:{os.getpid()}"
-    layouts = [tiny.write_root(tmp_path, name, {"file": name.encode()}).layout for name in ("one", "two")]
+    reference, client = f"localhost/spark-images/test-load:{os.getpid()}", bench.engine.client()
+    ids = []
     try:
-        for layout in layouts:
+        for name in ("one", "two"):
+            layout = tiny.write_root(tmp_path, name, {"file": name.encode()}).layout
             bench.engine.load(layout, reference)
-        assert bench.engine.image_id(reference) == read_layout(layouts[1]).config_digest
+            ids.append(read_layout(layout).config_digest)
+        assert bench.engine.image_id(reference) == ids[1]
     finally:
-        bench.engine.client().images.remove(reference)
+        for identity in ids:
+            client.images.remove(identity, force=True)
 
 
 def test_image_id_answers_in_150_ms(engine: Engine) -> None:
@@ -503,13 +506,31 @@ def test_podman_behind_dockers_socket_is_not_taken_for_docker(engine_caches: dic
         service.wait()
 
 
+@pytest.mark.skipif(
+    not (shutil.which("podman") and shutil.which("runc")) or shutil.which("crun") is not None,
+    reason="needs podman and runc, and no real crun that podman would find before the broken one",
+)
+def test_where_crun_cannot_run_podman_is_set_to_runc_and_that_is_remembered(tmp_path: Path) -> None:
+    broken = tmp_path / "bin" / "crun"
+    broken.parent.mkdir()
+    broken.write_text("#!/bin/sh\nexit 1\n")
+    broken.chmod(0o755)
+    env = {**os.environ, "PATH": f"{broken.parent}:{os.environ['PATH']}"}
+    written = []
+    for _ in range(2):
+        podman = choose_engine("podman", cache=Cache(tmp_path), buildkit_image="x", env=env)
+        assert podman.facts().runtime == "runc"
+        assert 'runtime = "runc"' in Path(podman.env["CONTAINERS_CONF"]).read_text()
+        written.append((tmp_path / "engines/podman/trial.json").stat().st_mtime_ns)
+    assert written[0] == written[1]
+
+
 @pytest.mark.parametrize(
     ("program", "says", "expected"),
     [
         (
             "podman",
-            '{"version": {"Version": "3.4.4"}, "host": {"buildahVersion": "1.23", "ociRuntime": {"name": "crun"}, '
-            '"cgroupVersion": "v2"}}',
+            "podman version 3.4.4",
             "podman is too old: found 3.4.4, needed 4.2 or later",
         ),
         ("docker", "github.com/docker/buildx v0.10.5 abc", "buildx is too old: found 0.10.5, needed 0.12 or later"),

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from spark_images.doctor import Finding, Need, Standing, check_host, doctor, remedy, require, root_line
+from spark_images.doctor import Finding, Need, Standing, check_host, doctor, remedy, require, root_line, unmet
 from spark_images.errors import HostProgramError
 from spark_images.host import BINFMT, HostFacts, read_host
 
@@ -188,6 +188,21 @@ def test_require_names_what_is_missing_what_it_is_for_and_one_line(tmp_path: Pat
 @pytest.mark.usefixtures("only_path")
 def test_require_asks_only_for_what_is_needed(tmp_path: Path) -> None:
     require(Need.TRANSFER, env=bare_environment(tmp_path, skopeo="echo skopeo version 1.9.3"))
+
+
+def test_images_of_the_machines_own_platform_need_no_emulation(tmp_path: Path) -> None:
+    native = {"x86_64": "linux/amd64", "aarch64": "linux/arm64"}[os.uname().machine]
+
+    require(Need.EMULATION, env=bare_environment(tmp_path), platform=native)
+
+
+@pytest.mark.parametrize("machine", ["x86_64", "aarch64"])
+def test_images_of_another_platform_need_emulation(machine: str) -> None:
+    foreign = {"x86_64": "linux/arm64", "aarch64": "linux/amd64"}[machine]
+    facts = replace(COMPLETE, machine=machine, binfmt={})
+
+    assert [finding.need for finding in unmet(facts, [Need.EMULATION], foreign)] == [Need.EMULATION]
+    assert unmet(replace(facts, binfmt={"qemu-aarch64": "F", "qemu-x86_64": "F"}), [Need.EMULATION], foreign) == ()
 
 
 @pytest.mark.usefixtures("only_path")

@@ -136,7 +136,8 @@ def test_a_signal_to_us_ends_the_program_and_its_children(number: signal.Signals
         "except KeyboardInterrupt:\n"
         "  raise SystemExit(130)\n"
     )
-    ours = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
+    env = {**os.environ, "PYTHONPATH": str(Path(process.__file__).parents[1])}
+    ours = subprocess.Popen([sys.executable, "-c", code], env=env, stdout=subprocess.PIPE, text=True)
     assert ours.stdout is not None
     children = [int(word) for word in ours.stdout.readline().split()]
     ours.send_signal(number)

@@ -18,7 +18,7 @@ from spark_images.engine.attempt import build_env, check_request, if_no_build, o
 from spark_images.engine.base import LABEL, OWNER, BuildOutcome, BuildRequest, EngineFacts, RootImage
 from spark_images.engine.labelled import write_labelled
 from spark_images.engine.mounted import mounted_key
-from spark_images.errors import DiskFullError, EngineError
+from spark_images.errors import DiskFullError, EngineError, IsolationError
 
 if TYPE_CHECKING:
     import docker
@@ -65,6 +65,12 @@ class PodmanEngine:
         """See Engine."""
         check_request(request)
         self.answer()
+        if request.memory_bytes is not None and self._found.uncapped:
+            raise IsolationError(
+                "podman cannot cap the memory of a build here",
+                why=[self._found.uncapped],
+                hint="build as root, or where a user session has cgroup version 2 with the memory controller delegated",
+            )
         with only_build(self._folder, on_line), self._tidied():
             mounted = mounted_key(request)
             roots = {root.name: self._root(root, mounted) for root in request.roots}

@@ -66,6 +66,7 @@ class Service:
                 self.process.kill()
                 self.process.wait()
         self.socket.unlink(missing_ok=True)
+        _remove_if_empty(self.socket.parent)
 
 
 def stop_left(owner: str) -> tuple[str, ...]:
@@ -85,7 +86,13 @@ def stop_left(owner: str) -> tuple[str, ...]:
     for socket in folder.glob("*.sock"):
         if not Path(f"/proc/{socket.stem}").exists():
             socket.unlink()
+    _remove_if_empty(folder)
     return tuple(stopped)
+
+
+def _remove_if_empty(folder: Path) -> None:
+    with contextlib.suppress(OSError):  # another process has a service
+        folder.rmdir()
 
 
 def _folder(owner: str) -> Path:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import resource
 import shutil
 from collections.abc import Mapping
@@ -18,6 +19,8 @@ from spark_images.errors import EngineError, EngineTooOldError
 from spark_images.files import write_text
 
 CONF = "containers.conf"
+ROOT = "trial-root"
+_FORM = 2  # of trial.json
 NEEDED = (4, 2)  # the first podman with `build --build-context`
 _RUNC = {"engine": {"runtime": "runc"}}
 _CGROUPFS = {"engine": {"runtime": "runc", "cgroup_manager": "cgroupfs", "events_logger": "file"}}
@@ -25,10 +28,14 @@ _CGROUPFS = {"engine": {"runtime": "runc", "cgroup_manager": "cgroupfs", "events
 
 @dataclass(frozen=True, kw_only=True)
 class Found:
-    """What the trial gave. settings: containers.conf as it must be, "" where podman needs nothing from us."""
+    """What the trial gave. settings: containers.conf as it must be, "" where podman needs nothing from us.
+
+    uncapped: why containers cannot be given a memory limit, "" where they can.
+    """
 
     facts: EngineFacts
     settings: str
+    uncapped: str
 
 
 def find_settings(folder: Path, env: Mapping[str, str]) -> Found:
@@ -40,17 +47,20 @@ def find_settings(folder: Path, env: Mapping[str, str]) -> Found:
     if remembered.exists():
         known = json.loads(remembered.read_text())
         if known["key"] == key and (not known["settings"] or (folder / CONF).exists()):
-            return Found(facts=EngineFacts(**known["facts"]), settings=known["settings"])
-    facts = _facts(env)
-    if tuple(int(part) for part in facts.version.split(".")[:2]) < NEEDED:
+            facts = EngineFacts(**known["facts"])
+            return Found(facts=facts, settings=known["settings"], uncapped=known["uncapped"])
+    said = process.capture(["podman", "--version"], env=env, timeout_s=60).stdout.decode().split()
+    version = said[-1] if said else "nothing"
+    if tuple(int(part) for part in re.findall(r"\d+", version)[:2]) < NEEDED:
         raise EngineTooOldError(
-            f"podman is too old: found {facts.version}, needed {NEEDED[0]}.{NEEDED[1]} or later",
+            f"podman is too old: found {version}, needed {NEEDED[0]}.{NEEDED[1]} or later",
             hint="Debian 12 and Ubuntu 24.04 have a newer one; or use Docker",
         )
-    if settings := _try_all(folder, env):
-        facts = _facts(_with(env, folder, settings))  # another runtime
-    write_text(remembered, json.dumps({"key": key, "facts": asdict(facts), "settings": settings}, indent=1))
-    return Found(facts=facts, settings=settings)
+    settings = _try_all(folder, env)
+    facts = _facts(_with(env, folder, settings))
+    found = Found(facts=facts, settings=settings, uncapped=_why_uncapped(folder, _with(env, folder, settings), facts))
+    write_text(remembered, json.dumps({"key": key, **asdict(found)}, indent=1))
+    return found
 
 
 def conf_env(folder: Path, found: Found) -> dict[str, str]:
@@ -62,6 +72,7 @@ def _key(env: Mapping[str, str]) -> list[object]:
     """What the trial's result depends on."""
     programs = [shutil.which(name, path=env.get("PATH")) for name in ("podman", "crun", "runc")]
     return [
+        _FORM,
         *([path, Path(path).stat().st_mtime_ns, Path(path).stat().st_size] for path in programs if path),
         Path("/proc/sys/kernel/random/boot_id").read_text().strip(),
         os.geteuid(),
@@ -106,20 +117,28 @@ def _toml(name: str, values: Mapping[str, Any]) -> str:
 def _try_all(folder: Path, env: Mapping[str, str]) -> str:
     """The first candidate with which a container starts."""
     folder.mkdir(parents=True, exist_ok=True)
-    root = folder / "trial-root"
-    write_root(root)
+    write_root(folder / ROOT)
     answers = []
     for settings in _candidates():
-        tried = process.capture(
-            ["podman", "run", "--rm", "--network", "none", "--rootfs", str(root), "/true"],
-            env=_with(env, folder, settings),
-            timeout_s=60,
-        )
-        if tried.status == 0:
+        if not (said := _refusal(folder, _with(env, folder, settings))):
             return settings
-        said = tried.stderr.strip().splitlines() or [f"status {tried.status}"]
-        answers.append(f"with {' '.join(settings.split()) or 'its own settings'}: {said[-1]}")
+        answers.append(f"with {' '.join(settings.split()) or 'its own settings'}: {said}")
     raise EngineError("podman cannot start a container", why=answers, hint="`nox -s doctor` says what it needs")
+
+
+def _why_uncapped(folder: Path, env: Mapping[str, str], facts: EngineFacts) -> str:
+    if facts.cgroup == "v1" and os.geteuid() != 0:
+        return "without root, cgroup version 1 gives no memory limits"  # and `podman run` only warns
+    return _refusal(folder, env, "--memory", "64m", "--memory-swap", "64m")
+
+
+def _refusal(folder: Path, env: Mapping[str, str], *options: str) -> str:
+    """Start the smallest container; "" where that works, else podman's last words."""
+    command = ["podman", "run", "--rm", "--network", "none", *options, "--rootfs", str(folder / ROOT), "/true"]
+    tried = process.capture(command, env=env, timeout_s=60)
+    if tried.status == 0:
+        return ""
+    return (tried.stderr.strip().splitlines() or [f"status {tried.status}"])[-1]
 
 
 def _with(env: Mapping[str, str], folder: Path, settings: str) -> dict[str, str]:
