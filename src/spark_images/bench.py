@@ -87,10 +87,10 @@ def machine() -> str:
 
 def unchanged(subject: Subject) -> Measured:
     """Whole-process wall time of building what is built."""
+    subject.require_built()
     command = [str(subject.project.root / "noxw"), "-s", f"build-{IMAGE}"]
     if subject.engine:
         command += ["--", "--engine", subject.engine]
-    assert subject.layout
     first, _ = timed(command, cwd=subject.project.root)  # makes .venv and loads the image where that is still to do
     if "is built already" not in first.stderr + first.stdout.decode():
         raise CheckError(

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
 from functools import cached_property
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 from spark_images.cache import Cache
 from spark_images.images import Image
@@ -14,8 +15,11 @@ from spark_images.plan import Plan
 from spark_images.project import Project
 from spark_images.targets import Target
 
+if TYPE_CHECKING:
+    from spark_images.engine.base import Engine
+
 IMAGE = "llamacpp"  # what the promises are about
-_COLUMNS = "{:<11}{:<20}{:<28}{}"
+_COLUMNS = "{:<11}{:<21}{:<28}{}"
 
 
 class Verdict(Enum):
@@ -76,13 +80,17 @@ class Subject:
         """The plan for this machine as builder."""
         return self.project.plan(self.image, *self.variant)
 
-    @property
-    def layout(self) -> Path:
-        """Where the image lies if it is built; NotMeasured if it is not."""
-        place = self.cache.images / self.plan.plan_id
-        if not place.exists():
+    def require_built(self) -> None:
+        """NotMeasured where the image of this plan is not in the cache."""
+        if not (self.cache.images / self.plan.plan_id).exists():
             raise NotMeasured(f"`{IMAGE}` is not built at these pins; build it with `nox -s build-{IMAGE}`")
-        return place
+
+    def choose_engine(self) -> Engine:
+        """The engine that a build would take."""
+        from spark_images.engine import choose_engine
+
+        buildkit_image = self.project.buildkit_image(os.environ)
+        return choose_engine(self.engine, cache=self.cache, buildkit_image=buildkit_image, env=os.environ)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -105,7 +113,9 @@ class Row:
 
     def lines(self) -> tuple[str, ...]:
         """Name, measured, promised and verdict in columns, then the facts."""
-        measured = "" if self.value is None else f"{self.value:.3g} {self.bench.promise.unit}"
+        measured = ""
+        if self.value is not None:
+            measured = f"{self.value:.{2 if self.value < 10 else 0}f} {self.bench.promise.unit}"
         row = _COLUMNS.format(self.bench.name, measured, str(self.bench.promise), self.verdict.value)
         return (row, *(f"           {fact}" for fact in self.facts))
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from spark_images.bench_base import IMAGE, Measured, NotMeasured, Subject
-from spark_images.errors import BuildError, HostProgramError
+from spark_images.errors import BuildError, CheckError, HostProgramError
 
 if TYPE_CHECKING:
     from spark_images.buildlog import Step
@@ -77,29 +77,23 @@ def warm(subject: Subject) -> Measured:
     Cold and warm are what ccache counted, as the logs tell. Runs the whole build again, which leaves a record.
     """
     from spark_images.build import BuildOptions, build
-    from spark_images.engine import choose_engine
     from spark_images.record import read_records
 
-    assert subject.layout
-    chosen = choose_engine(
-        subject.engine, cache=subject.cache, buildkit_image=subject.project.buildkit_image(os.environ), env=os.environ
-    )
+    subject.require_built()
+    engine = subject.choose_engine().name
     inputs = subject.plan.document()["inputs"]
     before = [one for view in read_records(subject.cache.records) if (one := compiled(view)) and one.inputs == inputs]
-    cold = [one for one in before if one.use is CacheUse.COLD and one.engine == chosen.name]
+    cold = [one for one in before if one.use is CacheUse.COLD and one.engine == engine]
     if not cold:
         raise NotMeasured(
-            f"the records hold no cold build of these inputs by {chosen.name}; "
-            f"`nox -s build-{IMAGE} -- --cold` makes one"
+            f"the records hold no cold build of these inputs by {engine}; `nox -s build-{IMAGE} -- --cold` makes one"
         )
-    options = BuildOptions(engine=chosen.name, rebuild=True)
+    options = BuildOptions(engine=engine, rebuild=True)
     build(subject.project, subject.image, *subject.variant, cache=subject.cache, options=options)
-    known = {one.record for one in before}
-    now = next(
-        one
-        for view in reversed(read_records(subject.cache.records))
-        if view.plan_id == subject.plan.plan_id and (one := compiled(view)) and one.record not in known
-    )
+    newest = (view for view in reversed(read_records(subject.cache.records)) if view.plan_id == subject.plan.plan_id)
+    now = compiled(next(newest))
+    if now is None or now.record in {one.record for one in before}:
+        raise CheckError(f"the build left no record with a step `{STEP}`")
     if now.use is not CacheUse.WARM:
         raise NotMeasured(f"the compile cache was not warm: {told(now)}; now it is, so run this again")
     same = [one for one in cold if one.step.jobs == now.step.jobs]
@@ -171,7 +165,6 @@ def cross(subject: Subject) -> Measured:
     compile cache, the network off, one after the other; unpacking and configuring are not in it.
     """
     from spark_images.doctor import Need, require
-    from spark_images.engine import choose_engine
     from spark_images.project import host_platform
 
     plan = subject.plan
@@ -181,9 +174,7 @@ def cross(subject: Subject) -> Measured:
         require(Need.ENGINE, Need.EMULATION, env=os.environ)
     except HostProgramError as err:
         raise NotMeasured(err.render()) from err
-    engine = choose_engine(
-        subject.engine, cache=subject.cache, buildkit_image=subject.project.buildkit_image(os.environ), env=os.environ
-    )
+    engine = subject.choose_engine()
     crossed = compile_sample(subject, engine, builder=plan.builder)
     emulated = compile_sample(subject, engine, builder=plan.platform)
     crossed_s, emulated_s = (

@@ -154,7 +154,8 @@ def new_layout(output: Path) -> Iterator[LayoutWriter]:
     What killed writers left beside it is removed. Raises DiskFullError; CanonicalError for another libzstd.
     """
     output.parent.mkdir(parents=True, exist_ok=True)
-    with room_on(output), _partial_folder(output) as partial:
+    # the inner room_on tells how much is free while what was written is still there
+    with room_on(output), _partial_folder(output) as partial, room_on(output):
         writer = LayoutWriter(partial / "new")
         yield writer
         with _locked(output.parent):

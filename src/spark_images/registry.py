@@ -216,7 +216,7 @@ def _look(reference: str, *options: str) -> bytes | None:
     from spark_images.download import Patience
 
     limit_s = Patience.from_env(os.environ).timeout_s
-    command = ["skopeo", f"--command-timeout={limit_s:g}s", "inspect", "--raw", f"--tls-verify={_tls(reference)}"]
+    command = ["skopeo", f"--command-timeout={limit_s:g}s", "inspect", "--raw", f"--tls-verify={tls_verify(reference)}"]
     ended = capture([*command, *options, f"docker://{reference}"], timeout_s=limit_s + _GRACE_S)
     if ended.status == 0:
         return ended.stdout
@@ -229,7 +229,12 @@ def _copy(source: str, destination: str, *, reference: str, cwd: Path, size_byte
     """Let skopeo copy from or to a reference, in `cwd`, as it would cut a layout's absolute path at a colon."""
     limit_s = 600 + size_bytes // SLOWEST_BYTES_PER_S
     command = ["skopeo", f"--command-timeout={limit_s}s", "copy", "--preserve-digests", "--retry-times=2"]
-    command += [f"--src-tls-verify={_tls(reference)}", f"--dest-tls-verify={_tls(reference)}", source, destination]
+    command += [
+        f"--src-tls-verify={tls_verify(reference)}",
+        f"--dest-tls-verify={tls_verify(reference)}",
+        source,
+        destination,
+    ]
     lines: list[str] = []
 
     def on_line(line: str) -> None:
@@ -261,7 +266,7 @@ def registry_error(reference: str, said: str) -> RegistryError:
         what = f"{host} cannot be trusted: it has no TLS that this machine accepts"
         hint = f"put its CA into `/etc/containers/certs.d/{host}/ca.crt`; only a registry on loopback may do without"
     elif _REFUSED.search(text):
-        insecure = "" if _tls(reference) == "true" else "--tls-verify=false "
+        insecure = "" if tls_verify(reference) == "true" else "--tls-verify=false "
         what = f"{host} does not let you in, or not there"
         hint = f"log in: `skopeo login {insecure}{host}` (a login by podman or docker counts too), and look at the name"
     elif _SILENT.search(text):
@@ -291,7 +296,7 @@ def _host(reference: str) -> str:
     return reference.partition("/")[0]
 
 
-def _tls(reference: str) -> str:
+def tls_verify(reference: str) -> str:
     """Plain HTTP is for loopback only, as with docker and podman."""
     host = _host(reference).partition(":")[0]
     if host == "localhost":

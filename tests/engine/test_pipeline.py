@@ -13,19 +13,14 @@ from pathlib import Path
 import pytest
 from pipeline import Pipeline, make_pipeline
 
+from spark_images.cache import Cache
 from spark_images.engine.base import Engine
 from spark_images.oci import read_layout
 
 
-@pytest.fixture(scope="module")
-def shared_cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """One store for the module, so that the .debs are fetched once."""
-    return tmp_path_factory.mktemp("cache")
-
-
 @pytest.fixture
-def pipeline(tmp_path: Path, shared_cache: Path, engine: Engine) -> Iterator[Pipeline]:
-    made = make_pipeline(tmp_path, shared_cache)
+def pipeline(tmp_path: Path, engine: Engine, engine_caches: dict[str, Cache]) -> Iterator[Pipeline]:
+    made = make_pipeline(tmp_path, engine_caches[engine.name].root)
     yield made
     cleaned = made("clean", "--engine", engine.name)
     assert cleaned.returncode == 0, cleaned.stderr
@@ -33,6 +28,11 @@ def pipeline(tmp_path: Path, shared_cache: Path, engine: Engine) -> Iterator[Pip
 
 def build(pipeline: Pipeline, engine: Engine, *options: str) -> subprocess.CompletedProcess[str]:
     return pipeline("build", "hello", "--engine", engine.name, "--memory", "512MiB", *options)
+
+
+def newest_log(pipeline: Pipeline) -> str:
+    logs = sorted((pipeline.cache / "records").glob("*-hello-*/log.txt"))
+    return logs[-1].read_text() if logs else ""
 
 
 def plan_id(pipeline: Pipeline) -> str:
@@ -101,14 +101,13 @@ def test_a_step_that_wants_the_network_fails(pipeline: Pipeline, engine: Engine)
 def test_a_build_that_was_stopped_leaves_nothing_and_passes_when_run_again(
     pipeline: Pipeline, engine: Engine, ending: signal.Signals
 ) -> None:
-    pipeline.misbehave("echo '[1/2] resting'; sleep ${REST:-6}\n")
+    pipeline.misbehave(f"echo resting until {ending.name}; sleep 6\n")
     running = pipeline.start("build", "hello", "--engine", engine.name, "--memory", "512MiB")
     assert running.stdout is not None
     deadline = time.monotonic() + 120
-    log = ""
-    while "resting" not in log and "[1/2]" not in log:
-        log = "".join(path.read_text() for path in (pipeline.cache / "records").glob("*/log.txt"))
-        assert time.monotonic() < deadline, log
+    while f"resting until {ending.name}" not in newest_log(pipeline):
+        assert running.poll() is None, running.stdout.read()
+        assert time.monotonic() < deadline, newest_log(pipeline)
         time.sleep(0.1)
     os.kill(running.pid, ending)
     said, _ = running.communicate(timeout=60)
