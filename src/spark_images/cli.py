@@ -50,16 +50,25 @@ class _Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         hint = f"see `{self.prog} --help`"
-        words = [word for word in message.replace("'", " ").replace("=", " ").split() if len(word) > 2]
-        known = [*self._option_string_actions]
-        for action in self._actions:
-            known += [str(choice) for choice in action.choices or ()]
-        for word in words:
-            close = difflib.get_close_matches(word, known, n=1)
-            if close and close[0] != word and word not in known and word in " ".join(sys.argv):
-                hint = f"did you mean `{close[0]}`? {hint}"
+        typed = [word.strip("'").partition("=")[0] for word in message.replace(",", " ").split()]
+        for word in typed:
+            known = self._known(options=word.startswith("-"))
+            if word in sys.argv and word not in known:
+                if close := difflib.get_close_matches(word, known, n=1):
+                    hint = f"did you mean `{close[0]}`?"
                 break
         raise UsageError(message, hint=hint)
+
+    def _known(self, *, options: bool) -> list[str]:
+        """The options, or the other words, that this parser and those of its verbs take."""
+        known = [*self._option_string_actions] if options else []
+        for action in self._actions:
+            choices = action.choices or ()
+            known += [] if options else [str(choice) for choice in choices]
+            if isinstance(choices, dict):
+                verbs = [parser for verb, parser in choices.items() if verb in sys.argv]
+                known += [word for parser in verbs for word in parser._known(options=options)]
+        return known
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -214,10 +223,10 @@ def _test(options: argparse.Namespace) -> int:
     from spark_images.doctor import Need, require
     from spark_images.verify import test
 
-    require(Need.ENGINE, Need.EMULATION, env=os.environ)
     project = _project(options)
     image = project.image(options.image)
     target, base = project.variant(image, options.target, options.base)
+    require(Need.ENGINE, Need.EMULATION, env=os.environ, platform=target.platform)
     test(project, image, target, base, cache=Cache.from_env(os.environ), engine=options.engine, pytest=options.pytest)
     return 0
 

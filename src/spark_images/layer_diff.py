@@ -199,9 +199,10 @@ def _order(path: str) -> str:
 
 
 def _link(entry: Entry, target: Entry) -> Entry:
+    """A further name; it repeats the attributes, as Docker's chown of the name takes a file's capabilities away."""
     link = copy.copy(target.info)
     link.name, link.linkname = entry.info.name, target.info.name
-    link.type, link.size, link.pax_headers = tarfile.LNKTYPE, 0, {}
+    link.type, link.size = tarfile.LNKTYPE, 0
     return Entry(link)
 
 

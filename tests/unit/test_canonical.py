@@ -234,10 +234,10 @@ def test_a_name_that_was_written_without_a_change_is_still_the_same_file(canonic
     assert names(layout) == ["n"]
 
 
-def test_extended_attributes_of_a_file_are_on_its_first_name(canonical: Canonical) -> None:
+def test_extended_attributes_of_a_file_are_on_all_its_names(canonical: Canonical) -> None:
     layout = canonical([file("b", b"x", pax_headers={"SCHILY.xattr.user.x": "y"}), hardlink("a", "b")])
 
-    assert [(e.name, e.pax_headers) for e in entries(layout)] == [("a", {"SCHILY.xattr.user.x": "y"}), ("b", {})]
+    assert [(e.name, e.pax_headers) for e in entries(layout)] == [(name, {"SCHILY.xattr.user.x": "y"}) for name in "ab"]
 
 
 def test_two_files_that_become_one_are_kept(canonical: Canonical, base: Layout) -> None:

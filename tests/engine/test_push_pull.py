@@ -96,14 +96,19 @@ def registry(start_registry: Callable[..., Registry]) -> Registry:
 
 
 @pytest.fixture(scope="module")
-def hello(tmp_path_factory: pytest.TempPathFactory, engine: Engine) -> Iterator[Pipeline]:
-    """The small project with its image built."""
-    made = make_pipeline(tmp_path_factory.mktemp("hello"), tmp_path_factory.mktemp("cache"))
-    built = made("build", "hello", "--engine", engine.name, "--memory", "512MiB")
+def project(tmp_path_factory: pytest.TempPathFactory) -> Pipeline:
+    """One for both engines: what the first has built, the second only loads."""
+    return make_pipeline(tmp_path_factory.mktemp("hello"), tmp_path_factory.mktemp("cache"))
+
+
+@pytest.fixture(scope="module")
+def hello(project: Pipeline, engine: Engine) -> Iterator[Pipeline]:
+    """The small project with its image built and in the engine."""
+    built = project("build", "hello", "--engine", engine.name, "--memory", "512MiB")
     assert built.returncode == 0, built.stderr
-    yield made
-    engine.client().images.remove(local_name(made), force=True)
-    assert made("clean", "--engine", engine.name).returncode == 0
+    yield project
+    engine.client().images.remove(local_name(project), force=True)
+    assert project("clean", "--engine", engine.name).returncode == 0
 
 
 @pytest.fixture
