@@ -22,10 +22,12 @@ from spark_images.layout_writer import LayoutWriter, new_layout
 from spark_images.oci import Layout, read_layout, timestamp
 from spark_images.tarform import open_canonical
 
-# podman leaves these in the layer of a step, BuildKit takes them away; engines mount over them in a container as well
+# Where engines and our steps mount something; podman leaves these in the layer of a step, BuildKit takes them away.
 _MOUNT_POINTS = frozenset(
-    "etc/hostname etc/hosts etc/resolv.conf run/.containerenv run/secrets run/secrets/limits"
-    " spark spark/scripts spark/inputs spark/cache".split()
+    (
+        *("etc/hostname", "etc/hosts", "etc/resolv.conf", "run/.containerenv", "run/secrets", "run/secrets/limits"),
+        *("spark", "spark/scripts", "spark/inputs", "spark/cache"),
+    )
 )
 
 

@@ -15,9 +15,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
+import tiny
 from pipeline import Pipeline, make_pipeline
 
 from spark_images.engine.base import Engine
+from spark_images.imageconfig import PLAN_LABEL
+from spark_images.layout_writer import new_layout
 from spark_images.oci import Layout, read_layout
 from spark_images.record import read_records
 
@@ -232,11 +235,26 @@ def test_a_damaged_layer_is_found_and_once_repaired_only_that_is_pulled_again(
     assert not (elsewhere.cache / "images").exists()
 
     blob.write_bytes(good)
+    (left,) = (elsewhere.cache / "work").glob("pull-*/layout")
+    (left / "oci-put-blob123").write_text("of a pull that was killed")
     pulled = elsewhere("pull", reference, "--engine", engine.name)
     assert pulled.returncode == 0, pulled.stderr
+    assert {path.name for path in image_layout(elsewhere).path.iterdir()} == {"blobs", "index.json", "oci-layout"}
     assert image_layout(elsewhere).manifest_digest == reference.rpartition("@")[2]
     asked = [registry.log.count(f'"GET /v2/you/hello/blobs/{layer.digest} ') for layer in layers]
     assert asked == [1] * (len(layers) - 1) + [2]
+
+
+def test_a_blob_that_a_stopped_pull_left_damaged_is_found(
+    hello: Pipeline, elsewhere: Pipeline, registry: Registry, engine: Engine
+) -> None:
+    reference, layer = push(hello, registry), image_layout(hello).layers[0]
+    left = elsewhere.cache / f"work/pull-{reference.rpartition(':')[2][:12]}/layout/blobs/sha256"
+    left.mkdir(parents=True)
+    (left / layer.digest.removeprefix("sha256:")).write_bytes(b"x" * layer.size_bytes)
+    said = failure(elsewhere("pull", reference, "--engine", engine.name), status=50)
+    assert f"named: {layer.digest}" in said
+    assert not (elsewhere.cache / "images").exists()
 
 
 def test_a_damaged_config_is_found(hello: Pipeline, elsewhere: Pipeline, registry: Registry, engine: Engine) -> None:
@@ -255,6 +273,35 @@ def test_a_second_pull_transfers_nothing(
     for _ in range(2):
         assert elsewhere("pull", reference, "--engine", engine.name).returncode == 0
     assert registry.log.count(f'"GET /v2/you/hello/blobs/{layer.digest} ') == 1
+
+
+def test_of_two_pulls_at_once_one_transfers(
+    hello: Pipeline, elsewhere: Pipeline, registry: Registry, engine: Engine
+) -> None:
+    reference, layer = push(hello, registry), image_layout(hello).layers[-1]
+    pulls = [elsewhere.start("pull", reference, "--engine", engine.name) for _ in range(2)]
+    said = [running.communicate(timeout=60)[0] for running in pulls]
+    assert [running.returncode for running in pulls] == [0, 0], said
+    assert registry.log.count(f'"GET /v2/you/hello/blobs/{layer.digest} ') == 1
+
+
+def test_an_image_for_another_architecture_is_pulled(
+    elsewhere: Pipeline, registry: Registry, engine: Engine, tmp_path: Path
+) -> None:
+    labels = {PLAN_LABEL: "f00" * 21 + "d", "org.opencontainers.image.title": "foreign"}
+    root = tiny.write_root(tmp_path, "root", {"program": b""}, architecture=tiny.FOREIGN)
+    config = {**read_layout(root.layout).config, "config": {"Labels": labels}}
+    with new_layout(tmp_path / "foreign") as writer:
+        for layer in read_layout(root.layout).layers:
+            writer.take(layer, read_layout(root.layout).blob(layer.digest))
+        writer.finish(config=config, layers=read_layout(root.layout).layers, annotations={})
+    reference = registry.holds(tmp_path / "foreign", "you/foreign:1")
+    pulled = elsewhere("pull", reference, "--engine", engine.name)
+    assert pulled.returncode == 0, pulled.stderr
+    name = pulled.stdout.strip()
+    assert name == "localhost/spark-images/foreign:f00f00f00f00"
+    assert engine.client().images.get(name).attrs["Architecture"] == tiny.FOREIGN
+    engine.client().images.remove(name)
 
 
 def test_another_image_of_the_plan_in_the_cache_is_an_error_and_stays(

@@ -198,8 +198,8 @@ def test_a_docker_archive_is_written_to_a_pipe(tmp_path: Path) -> None:
     )
     reading, writing = os.pipe()
 
-    with os.fdopen(writing, "wb") as stream:
-        docker_archive(layout, "x:y", stream)
+    with os.fdopen(writing, "wb") as pipe:
+        docker_archive(layout, "x:y", pipe)
 
-    with os.fdopen(reading, "rb") as stream, tarfile.open(fileobj=stream, mode="r|") as archive:
+    with os.fdopen(reading, "rb") as end, tarfile.open(fileobj=end, mode="r|") as archive:
         assert len(archive.getnames()) == 3

@@ -6,31 +6,14 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from values import CONFIG, DEBS, GB10, HELLO, HELLO_PIN, PINS, WHEELS
+from values import CONFIG, DEBS, GB10, HELLO, HELLO_PIN, PINS, WHEELS, toy_plan
 
-from spark_images.plan import Plan, differences, image_config, make_plan
-
-
-def plan(**changes: Any) -> Plan:
-    arguments: dict[str, Any] = {
-        "image": HELLO,
-        "target": GB10,
-        "base": "debian",
-        "builder": "linux/amd64",
-        "pins": PINS,
-        "wheels": {"tools": WHEELS},
-        "debs": DEBS,
-        "dockerfile": "FROM runtime-root\n",
-        "config": CONFIG,
-        "scripts": {"step": "1" * 64},
-        "forms": ("1 zstd",),
-    }
-    return make_plan(**{**arguments, **changes})
+from spark_images.plan import differences, image_config
 
 
 def test_the_id_is_that_of_equal_inputs_every_time() -> None:
-    assert plan().plan_id == plan().plan_id
-    assert len(plan().plan_id) == 64
+    assert toy_plan().plan_id == toy_plan().plan_id
+    assert len(toy_plan().plan_id) == 64
 
 
 @pytest.mark.parametrize(
@@ -48,11 +31,11 @@ def test_the_id_is_that_of_equal_inputs_every_time() -> None:
     ids=lambda change: next(iter(change)),
 )
 def test_whatever_determines_the_image_changes_the_id(change: dict[str, Any]) -> None:
-    assert plan(**change).plan_id != plan().plan_id
+    assert toy_plan(**change).plan_id != toy_plan().plan_id
 
 
 def test_a_cross_build_takes_the_builders_programs_and_the_targets_libraries() -> None:
-    made = plan()
+    made = toy_plan()
     assert [entry.path for entry in made.inputs] == [
         "trees/hello.tar",
         "wheels/builder/nvcc-13-py3-none-manylinux_2_17_x86_64.whl",
@@ -66,12 +49,12 @@ def test_a_cross_build_takes_the_builders_programs_and_the_targets_libraries() -
 
 
 def test_a_native_build_takes_no_cross_compiler() -> None:
-    build_root, _ = plan(builder="linux/arm64").roots
+    build_root, _ = toy_plan(builder="linux/arm64").roots
     assert {(deb.package, deb.arch) for deb in build_root.debs} == {("gcc", "arm64"), ("libc6", "arm64")}
 
 
 def test_every_content_of_the_roots_is_fetched_once() -> None:
-    made = plan(builder="linux/arm64")
+    made = toy_plan(builder="linux/arm64")
     digests = [content.digest for content in made.contents]
     assert len(digests) == len(set(digests))
     assert {f"sha256:{deb.sha256}" for root in made.roots for deb in root.debs} <= set(digests)
@@ -79,24 +62,24 @@ def test_every_content_of_the_roots_is_fetched_once() -> None:
 
 def test_differences_name_pin_script_and_package() -> None:
     moved = replace(HELLO_PIN, version="b13", tree="sha256:" + "c" * 64)
-    new = plan(
+    new = toy_plan(
         pins=replace(PINS, pins=(moved, *PINS.pins[1:])),
         scripts={"step": "2" * 64},
         debs=replace(DEBS, debs=tuple(replace(deb, version="2") for deb in DEBS.debs)),
     )
-    found = "\n".join(differences(plan().document(), new.document()))
+    found = "\n".join(differences(toy_plan().document(), new.document()))
     assert "pin `hello`: was b12" in found
     assert "script `step`" in found
     assert "runtime-root package `libc6`: was 1 arm64" in found
 
 
 def test_equal_plans_have_no_differences() -> None:
-    assert differences(plan().document(), plan().document()) == ()
+    assert differences(toy_plan().document(), toy_plan().document()) == ()
 
 
 def test_a_changed_option_of_a_root_is_a_difference() -> None:
-    old = plan().document()
-    new = plan(builder="linux/arm64").document()
+    old = toy_plan().document()
+    new = toy_plan(builder="linux/arm64").document()
     assert any(line.startswith("build-root: arch") for line in differences(old, new))
 
 

@@ -19,7 +19,8 @@ from spark_images.cache import Cache
 from spark_images.errors import CanonicalError, RegistryError, UsageError
 from spark_images.oci import Layout, read_layout
 from spark_images.project import Project
-from spark_images.registry import pull, push, push_layout, registry_error, tls_verify
+from spark_images.registry import pull, push, push_layout
+from spark_images.skopeo import registry_error, tls_verify
 
 needs_skopeo = pytest.mark.skipif(not shutil.which("skopeo"), reason="needs skopeo")
 TAG = "you/hello:0123456789ab"

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from typing import Any
 
 from spark_images.imageconfig import ImageConfig
 from spark_images.images import CompileSpec, Image, RuntimeSpec, WheelUse
 from spark_images.locks import DebsLock, LockedDeb, LockedWheel, WheelsLock
 from spark_images.pins import DebSet, DebsPin, GitPin, GitRoute, Pins, WheelsPin
+from spark_images.plan import Plan, make_plan
 from spark_images.targets import Target
 
 GB10 = Target(
@@ -133,3 +135,21 @@ CONFIG = ImageConfig(
     labels=(),
     epoch=1767312000,
 )
+
+
+def toy_plan(**changes: Any) -> Plan:
+    """The plan of HELLO, cross-compiled, with other arguments of make_plan where they are named."""
+    arguments: dict[str, Any] = {
+        "image": HELLO,
+        "target": GB10,
+        "base": "debian",
+        "builder": "linux/amd64",
+        "pins": PINS,
+        "wheels": {"tools": WHEELS},
+        "debs": DEBS,
+        "dockerfile": "FROM runtime-root\n",
+        "config": CONFIG,
+        "scripts": {"step": "1" * 64},
+        "forms": ("1 zstd",),
+    }
+    return make_plan(**{**arguments, **changes})

@@ -1,0 +1,104 @@
+"""Work folders are gone when their process is, however it ended; nobody takes one that is in use."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from spark_images.cache import Cache
+from spark_images.workfolder import remove_abandoned, work_folder
+
+HOLD = """
+import sys, time
+from pathlib import Path
+from spark_images.cache import Cache
+from spark_images.workfolder import work_folder
+with work_folder(Cache(Path(sys.argv[1])), "hello") as folder:
+    (folder / "raw").write_text("half of it")
+    print(folder, flush=True)
+    time.sleep(600)
+"""
+
+
+@pytest.fixture
+def cache(tmp_path: Path) -> Cache:
+    return Cache(tmp_path / "cache")
+
+
+@contextmanager
+def another_process(cache: Cache) -> Iterator[tuple[subprocess.Popen[str], Path]]:
+    """A process that holds a work folder, and the folder."""
+    with subprocess.Popen([sys.executable, "-c", HOLD, str(cache.root)], text=True, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        try:
+            yield process, Path(process.stdout.readline().strip())
+        finally:
+            process.kill()
+
+
+def test_a_folder_is_new_empty_and_gone_at_the_end(cache: Cache) -> None:
+    with work_folder(cache, "hello") as folder:
+        assert list(folder.iterdir()) == []
+        assert cache.work in folder.parents
+        (folder / "raw").mkdir()
+        (folder / "raw/blob").touch()
+    assert list(cache.work.iterdir()) == []
+
+
+def test_a_folder_is_gone_after_an_exception(cache: Cache) -> None:
+    def use() -> None:
+        with work_folder(cache, "hello") as folder:
+            (folder / "raw").touch()
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        use()
+    assert list(cache.work.iterdir()) == []
+
+
+def test_two_at_once_have_folders_of_their_own(cache: Cache) -> None:
+    with work_folder(cache, "hello") as outer:
+        with work_folder(cache, "hello") as inner:
+            assert inner != outer
+        assert outer.is_dir()
+        assert not inner.exists()
+
+
+def test_what_a_killed_process_left_is_removed(cache: Cache) -> None:
+    with another_process(cache) as (process, folder):
+        process.kill()
+        process.wait()
+        assert (folder / "raw").exists()
+
+        removed = remove_abandoned(cache)
+
+        assert removed == (f"work folder `{folder.parent.name}` of a killed run",)
+        assert list(cache.work.iterdir()) == []
+
+
+def test_a_folder_that_a_process_uses_is_left_alone(cache: Cache) -> None:
+    with another_process(cache) as (_, folder):
+        assert remove_abandoned(cache) == ()
+        assert (folder / "raw").read_text() == "half of it"
+
+
+def test_a_folder_of_this_process_is_left_alone(cache: Cache) -> None:
+    with work_folder(cache, "hello") as folder:
+        assert remove_abandoned(cache) == ()
+        assert folder.is_dir()
+
+
+def test_locks_of_builds_are_no_work_folders(cache: Cache) -> None:
+    cache.work.mkdir(parents=True)
+    (cache.work / f"{'a' * 64}.lock").touch()
+    assert remove_abandoned(cache) == ()
+    assert len(list(cache.work.iterdir())) == 1
+
+
+def test_a_cache_without_work_folders_has_none_to_remove(cache: Cache) -> None:
+    assert remove_abandoned(cache) == ()
