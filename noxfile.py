@@ -74,7 +74,7 @@ for _image in IMAGES:
 
 @nox.session
 def pull(session: nox.Session) -> None:
-    """Pull an image by digest into a folder and verify it (-- HOST/NAME/IMAGE@sha256:… --output FOLDER)"""
+    """Pull an image by digest, verify every blob, load it into the engine (-- HOST/NAME/IMAGE@sha256:…)"""
     verb(session, "pull")
 
 

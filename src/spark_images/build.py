@@ -60,7 +60,7 @@ def build(project: Project, image: Image, target: Target, base: str, *, cache: C
             tell(f"{_title(plan)} is built already: nothing that its plan names has changed")
         else:
             layout = _attempt(project, image, plan, engine, cache=cache, options=options)
-        reference = local_reference(plan)
+        reference = local_reference(plan.image, plan.plan_id)
         if engine.image_id(reference) != layout.config_digest:
             engine.load(layout.path, reference)
     tell(
@@ -72,9 +72,9 @@ def build(project: Project, image: Image, target: Target, base: str, *, cache: C
     return layout
 
 
-def local_reference(plan: Plan) -> str:
+def local_reference(image: str, plan_id: str) -> str:
     """The name under which engines hold the image of a plan."""
-    return f"localhost/spark-images/{plan.image}:{plan.plan_id[:12]}"
+    return f"localhost/spark-images/{image}:{plan_id[:12]}"
 
 
 def explain(project: Project, image: Image, target: Target, base: str, *, cache: Cache) -> None:

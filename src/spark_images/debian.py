@@ -24,10 +24,10 @@ from spark_images.cache import Cache
 from spark_images.debian_setup import User, set_up
 from spark_images.debian_tree import Slice, Tree, complete, merge, unpack
 from spark_images.errors import ConfigError
-from spark_images.files import room_on, sync_folder
+from spark_images.files import sync_folder
 from spark_images.locks import LockedDeb
-from spark_images.workfolder import work_folder
 from spark_images.tarform import open_canonical
+from spark_images.workfolder import work_folder
 
 ROOT_FORM = "root/1"  # to be raised whenever the same .debs become other bytes
 ROOT_ENV = (("PATH", "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"),)
@@ -94,19 +94,18 @@ def cached_root(
     made = cache.roots / hashlib.sha256(f"{key} {CANONICAL_FORM}".encode()).hexdigest()
     if made.is_dir():
         return made
-    with room_on(cache.work):
-        cache.roots.mkdir(parents=True, exist_ok=True)
-        with work_folder(cache, name) as scratch:
-            tar, layout = scratch / "root.tar", scratch / "layout"
-            with tar.open("wb") as file:
-                assemble_root(debs, arch=arch, epoch=epoch, output_tar=file, slim=slim, users=users, scratch=scratch)
-            write_root_layout(tar, architecture=arch, env=ROOT_ENV, epoch=epoch, output=layout)
-            try:
-                layout.rename(made)
-            except OSError:
-                if not made.is_dir():  # else another process was first, with the same bytes
-                    raise
-            sync_folder(cache.roots)
+    cache.roots.mkdir(parents=True, exist_ok=True)
+    with work_folder(cache, name) as scratch:
+        tar, layout = scratch / "root.tar", scratch / "layout"
+        with tar.open("wb") as file:
+            assemble_root(debs, arch=arch, epoch=epoch, output_tar=file, slim=slim, users=users, scratch=scratch)
+        write_root_layout(tar, architecture=arch, env=ROOT_ENV, epoch=epoch, output=layout)
+        try:
+            layout.rename(made)
+        except OSError:
+            if not made.is_dir():  # else another process was first, with the same bytes
+                raise
+        sync_folder(cache.roots)
     return made
 
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Sequence
-from pathlib import Path
 
 from spark_images.build import tell
 from spark_images.cache import Cache
@@ -13,6 +11,7 @@ from spark_images.errors import UsageError
 from spark_images.pins import DebsPin, WheelsPin
 from spark_images.project import Project, nearest
 from spark_images.wheel_lock import resolve_wheels, write_wheels_lock
+from spark_images.workfolder import work_folder
 
 
 def lock(project: Project, *, names: Sequence[str], cache: Cache) -> None:
@@ -34,8 +33,7 @@ def lock(project: Project, *, names: Sequence[str], cache: Cache) -> None:
                 write_wheels_lock(pin, wheels, path)
                 tell(f"  {pin.lock}: {len(wheels)} wheels")
             case DebsPin():
-                cache.root.mkdir(parents=True, exist_ok=True)
-                with tempfile.TemporaryDirectory(dir=cache.root, prefix="apt-") as work:
-                    debs = resolve_debs(pin, work=Path(work))
+                with work_folder(cache, "apt") as work:
+                    debs = resolve_debs(pin, work=work)
                 write_debs_lock(pin, debs, path)
                 tell(f"  {pin.lock}: {len(debs)} packages")

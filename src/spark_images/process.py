@@ -42,14 +42,21 @@ def capture(
     cwd: Path | None = None,
     timeout_s: float | None = None,
     echo: Callable[[str], None] | None = None,
+    watch: Callable[[int], None] | None = None,
 ) -> Captured:
     """Run a program to its end, with empty standard input, and keep what it wrote; its status is the caller's to judge.
 
     env: the whole environment, ours if None. echo: gets the quoted command before it runs.
+    watch: gets, a few times a second, how many bytes the program wrote so far; what it raises ends the program.
     Raises HostProgramError if the program is missing or takes longer than timeout_s.
     """
     out, err = bytearray(), bytearray()
-    status = _run(command, (out.extend, err.extend), env=env, cwd=cwd, timeout_s=timeout_s, echo=echo)
+
+    def look() -> None:
+        if watch is not None:
+            watch(len(out) + len(err))
+
+    status = _run(command, (out.extend, err.extend), env=env, cwd=cwd, timeout_s=timeout_s, echo=echo, look=look)
     return Captured(command=tuple(command), status=status, stdout=bytes(out), stderr=err.decode(errors="replace"))
 
 
@@ -70,6 +77,26 @@ def stream(
     status = _run(command, (lines.feed,), env=env, cwd=cwd, timeout_s=timeout_s, echo=echo)
     lines.finish()
     return status
+
+
+def attach(command: Sequence[str], *, env: Mapping[str, str] | None = None, cwd: Path | None = None) -> int:
+    """Run a program on our own terminal, to be watched and typed to; returns its status.
+
+    What interrupts us interrupts it too, and it gets time to put things away. Raises HostProgramError if it is missing.
+    """
+    process = _start(command, env=env, cwd=cwd, start_new_session=False)
+    try:
+        return _shell_status(process.wait())
+    except KeyboardInterrupt as interrupt:
+        if interrupt.args:  # a signal to us alone; a Ctrl-C has reached all on the terminal, and twice means "at once"
+            process.send_signal(signal.SIGINT)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(GRACE_S)
+        raise
+    finally:
+        if process.poll() is None:
+            process.kill()
+            process.wait()
 
 
 class _Lines:
@@ -97,36 +124,28 @@ def _run(
     cwd: Path | None,
     timeout_s: float | None,
     echo: Callable[[str], None] | None,
+    look: Callable[[], None] = lambda: None,
 ) -> int:
     """The status of the program; one sink takes both streams, two take stdout and stderr."""
     if echo is not None:
         echo(quoted(command))
     merged = len(sinks) == 1
-    try:
-        # A session of its own: a terminal's Ctrl-C reaches only us, who then end the whole group in order;
-        # and a program that wants to ask for a password finds no terminal and fails instead of waiting for ever.
-        process = subprocess.Popen(
-            list(command),
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT if merged else subprocess.PIPE,
-            env=None if env is None else dict(env),
-            cwd=cwd,
-            start_new_session=True,
-        )
-    except FileNotFoundError as err:
-        if cwd is not None and not cwd.is_dir():
-            raise
-        raise HostProgramError(
-            f"`{command[0]}` is not installed", hint="`nox -s doctor` says what is missing and how to get it"
-        ) from err
-    except PermissionError as err:
-        raise HostProgramError(f"`{command[0]}` cannot be started") from err
+    # A session of its own: a terminal's Ctrl-C reaches only us, who then end the whole group in order;
+    # and a program that wants to ask for a password finds no terminal and fails instead of waiting for ever.
+    process = _start(
+        command,
+        env=env,
+        cwd=cwd,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT if merged else subprocess.PIPE,
+        start_new_session=True,
+    )
     pipes: list[IO[bytes] | None] = [process.stdout] if merged else [process.stdout, process.stderr]
     open_pipes = {pipe.fileno(): sink for pipe, sink in zip(pipes, sinks, strict=True) if pipe is not None}
     deadline = None if timeout_s is None else time.monotonic() + timeout_s
     try:
-        _pump(process, open_pipes, deadline)
+        _pump(process, open_pipes, deadline, look)
         status = process.wait(None if deadline is None else max(0.0, deadline - time.monotonic()))
     except subprocess.TimeoutExpired as err:
         _end(process)
@@ -140,16 +159,41 @@ def _run(
         for pipe in pipes:
             if pipe is not None:
                 pipe.close()
+    return _shell_status(status)
+
+
+def _start(
+    command: Sequence[str], *, env: Mapping[str, str] | None, cwd: Path | None, **options: Any
+) -> subprocess.Popen[bytes]:
+    try:
+        return subprocess.Popen(list(command), env=None if env is None else dict(env), cwd=cwd, **options)
+    except FileNotFoundError as err:
+        if cwd is not None and not cwd.is_dir():
+            raise
+        raise HostProgramError(
+            f"`{command[0]}` is not installed", hint="`nox -s doctor` says what is missing and how to get it"
+        ) from err
+    except PermissionError as err:
+        raise HostProgramError(f"`{command[0]}` cannot be started") from err
+
+
+def _shell_status(status: int) -> int:
     return 128 - status if status < 0 else status
 
 
-def _pump(process: subprocess.Popen[bytes], pipes: dict[int, Callable[[bytes], Any]], deadline: float | None) -> None:
+def _pump(
+    process: subprocess.Popen[bytes],
+    pipes: dict[int, Callable[[bytes], Any]],
+    deadline: float | None,
+    look: Callable[[], None],
+) -> None:
     """Read until every pipe is closed, or the program has ended and nothing more comes.
 
     The second is for daemons that it leaves behind: they may hold a pipe open for ever.
     """
     pipes = dict(pipes)
     while pipes:
+        look()
         ended = process.poll() is not None  # before the select: what it wrote by then is seen by that select
         ready, _, _ = select.select(list(pipes), [], [], _POLL_S)
         for fd in ready:

@@ -9,10 +9,11 @@ from typing import assert_never
 from spark_images.build import tell
 from spark_images.cache import Cache
 from spark_images.errors import EngineError
-from spark_images.pins import ArchivePin, DebsPin, GitPin, ImagePin, RequirementsPin, SdistPin, WheelsPin
 from spark_images.pinned_image import image_blobs
+from spark_images.pins import ArchivePin, DebsPin, GitPin, ImagePin, RequirementsPin, SdistPin, WheelsPin
 from spark_images.project import Project
 from spark_images.store import Store
+from spark_images.units import format_size
 from spark_images.workfolder import remove_abandoned
 
 
@@ -22,7 +23,7 @@ def prune(project: Project, *, cache: Cache, dry_run: bool) -> None:
     keep = named_digests(project, store)
     pruned = store.prune(keep, dry_run=dry_run)
     would = "would remove" if dry_run else "removed"
-    tell(f"{would} {pruned.count} objects, {pruned.size_bytes / 2**20:.0f} MiB; {len(keep)} are named by pins")
+    tell(f"{would} {pruned.count} objects, {format_size(pruned.size_bytes)}; {len(keep)} are named by pins")
     if cache.roots.is_dir() and not dry_run:
         shutil.rmtree(cache.roots)
         tell("removed the assembled root file systems")
@@ -58,9 +59,9 @@ def clean(project: Project, *, cache: Cache, engine: str | None) -> None:
     for name in (engine,) if engine else ("podman", "docker"):
         try:
             chosen = choose_engine(name, cache=cache, buildkit_image=project.buildkit_image(os.environ), env=os.environ)
-            removed += chosen.clean()
         except EngineError:
             if engine:
                 raise
             continue  # an engine that does not answer holds nothing that runs
+        removed += chosen.clean()
     tell(*(removed or ["nothing was left behind"]))

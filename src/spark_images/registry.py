@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-from spark_images.build import tell
+from spark_images.build import local_reference, tell
 from spark_images.cache import Cache
 from spark_images.errors import RegistryError, UsageError
 from spark_images.imageconfig import PLAN_LABEL
@@ -93,9 +93,7 @@ def pull(project: Project, reference: str, *, cache: Cache, engine: str | None) 
     chosen = choose_engine(engine, cache=cache, buildkit_image=project.buildkit_image(os.environ), env=os.environ)
     offer = _offer(reference)
     place = cache.images / offer.plan_id
-    if place.exists():
-        tell(f"plan {offer.plan_id[:12]} is in the cache already, nothing is pulled")
-    else:
+    if not (there := place.exists()):
         _download(reference, offer, cache)
     layout = read_layout(place)
     if layout.manifest_digest != offer.digest:
@@ -104,10 +102,11 @@ def pull(project: Project, reference: str, *, cache: Cache, engine: str | None) 
             why=(f"asked: {offer.digest}", f"here:  {layout.manifest_digest} in {place}"),
             hint=f"one of the two is not what the plan gives: `nox -s reproduce-{offer.image}` tells which",
         )
-    local = f"localhost/spark-images/{offer.image}:{offer.plan_id[:12]}"  # as a build names it
+    local = local_reference(offer.image, offer.plan_id)
     if chosen.image_id(local) != layout.config_digest:
         chosen.load(layout.path, local)
     tell(
+        f"{offer.image} {'is in the cache already, nothing was' if there else 'is'} pulled",
         f"  plan    {offer.plan_id}",
         f"  digest  {layout.manifest_digest}",
         f"  layout  {layout.path}",
@@ -134,14 +133,14 @@ def _offer(reference: str) -> _Offer:
         parts = json.loads(manifest)
         config = _expect(reference, parts["config"]["digest"], "--config")
         labels = json.loads(config)["config"].get("Labels") or {}
-        plan_id, image = labels[PLAN_LABEL], labels["org.opencontainers.image.title"]
+        plan_id, image = str(labels.get(PLAN_LABEL)), str(labels.get("org.opencontainers.image.title"))
         if not (re.fullmatch("[0-9a-f]{64}", plan_id) and re.fullmatch(_NAMES, f"/{image}")):
-            raise ValueError(f"labels `{plan_id}` and `{image}`")
+            raise ValueError(f"its labels name plan `{plan_id}` and image `{image}`")
         size_bytes = sum(int(layer["size"]) for layer in parts["layers"])
     except (KeyError, TypeError, ValueError, AttributeError) as err:
         raise RegistryError(
             f"{reference} is no image that spark-images made",
-            why=(f"its config has no usable label `{PLAN_LABEL}`",),
+            why=(f"those say in the label `{PLAN_LABEL}` which plan they are of",),
             hint="`podman pull` and `docker pull` take any image",
         ) from err
     return _Offer(digest=digest, plan_id=plan_id, image=image, size_bytes=size_bytes)

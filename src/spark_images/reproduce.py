@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from spark_images.build import BuildOptions, build
 from spark_images.cache import Cache
+from spark_images.elf import is_elf
 from spark_images.images import Image
 from spark_images.project import Project
 from spark_images.targets import Target
@@ -29,11 +30,11 @@ def reproduce(
     engines: tuple[str, ...],
     memory_bytes: int | None,
 ) -> None:
-    """Build once per engine named, or twice on the default one, each time without caches.
+    """Build once on each of several engines named, or twice on the one named or the default, each time without caches.
 
     Raises CanonicalError as soon as a digest differs from the image that the plan made before.
     """
-    for engine in engines or (None, None):
+    for engine in engines if len(engines) > 1 else (engines or (None,)) * 2:
         options = BuildOptions(engine=engine, memory_bytes=memory_bytes, cold=True)
         layout = build(project, image, target, base, cache=cache, options=options)
         print(f"{engine or 'default engine'} {layout.manifest_digest}")
@@ -44,8 +45,9 @@ def layout_differences(old: Layout, new: Layout) -> tuple[str, ...]:
     from spark_images.imagefiles import layer_files
 
     found = []
-    if old.config != new.config:
-        found.append("the image configs differ")
+    keys = sorted((old.config.keys() | new.config.keys()) - {"rootfs"})  # which names the layers, that come below
+    if differing := [key for key in keys if old.config.get(key) != new.config.get(key)]:
+        found.append(f"the image configs differ in {', '.join(differing)}")
     for number, (before, after) in enumerate(zip(old.layers, new.layers, strict=False), start=1):
         if before.digest == after.digest:
             continue
@@ -71,19 +73,27 @@ def layout_differences(old: Layout, new: Layout) -> tuple[str, ...]:
 def _content_differences(old: bytes, new: bytes) -> Iterator[str]:
     if old == new:
         return
-    if old.startswith(b"\x7fELF") and new.startswith(b"\x7fELF"):
-        before, after = _sections(old), _sections(new)
-        names = [name for name in sorted(before.keys() | after.keys()) if before.get(name) != after.get(name)]
-        yield f": sections {', '.join(names) or '(none; headers)'} differ"
+    before, after = _sections(old), _sections(new)
+    names = [name for name in sorted(before.keys() | after.keys()) if before.get(name) != after.get(name)]
+    if before and after and names:
+        yield f": sections {', '.join(names)} differ"
         return
     place = next((i for i, (a, b) in enumerate(zip(old, new, strict=False)) if a != b), min(len(old), len(new)))
     yield f": differs from byte {place} on ({len(old)} and {len(new)} bytes)"
 
 
 def _sections(content: bytes) -> dict[str, str]:
+    """Name -> digest; empty for what is no ELF file, has no sections, or cannot be read."""
+    from elftools.common.exceptions import ELFError
+    from elftools.construct.core import ConstructError
     from elftools.elf.elffile import ELFFile
 
-    return {
-        section.name: hashlib.sha256(section.data()).hexdigest()
-        for section in ELFFile(io.BytesIO(content)).iter_sections()
-    }
+    if not is_elf(content):
+        return {}
+    try:
+        return {
+            section.name: hashlib.sha256(section.data()).hexdigest()
+            for section in ELFFile(io.BytesIO(content)).iter_sections()
+        }
+    except (ELFError, ConstructError, ValueError, AttributeError, TypeError):  # as elf.py: damaged in whatever way
+        return {}

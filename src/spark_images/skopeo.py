@@ -21,6 +21,7 @@ SLOWEST_BYTES_PER_S = 100_000  # a transfer that is slower on the whole has hung
 _GRACE_S = 30  # skopeo ends itself at its time-out; only if it does not, we do
 
 _ABSENT = re.compile(r"manifest unknown|name unknown|reading manifest .*not found", re.DOTALL)
+_DAMAGED = re.compile(r"igest did not match|does not match expected")
 _TLS = re.compile(r"x509|certificate|tls: |HTTP response to HTTPS client")
 _REFUSED = re.compile(
     r"unauthorized|(?<!permission )denied|authentication required|invalid username/password"
@@ -71,7 +72,7 @@ def registry_error(reference: str, said: str) -> RegistryError:
     why = [re.sub(r'^Error parsing image name "[^"]*": ', "", line.replace('\\"', '"')) for line in fatal]
     why = [part for line in why for part in re.sub(r"(https?://[^\s\"?]*)\?[^\s\"]*", r"\1?…", line).split("\\n")]
     text = "\n".join(why)
-    if "igest did not match" in text:
+    if _DAMAGED.search(text):
         what = f"{host} served a blob that is not what its digest says"
         hint = "its storage is damaged: delete the image there and push it again from where it was built"
     elif _TLS.search(text):
@@ -79,7 +80,7 @@ def registry_error(reference: str, said: str) -> RegistryError:
         hint = f"put its CA into `/etc/containers/certs.d/{host}/ca.crt`; only a registry on loopback may do without"
     elif _REFUSED.search(text):
         insecure = "" if tls_verify(reference) == "true" else "--tls-verify=false "
-        what = f"{host} does not let you in, or not there"
+        what = f"{host} refuses access"
         hint = f"log in: `skopeo login {insecure}{host}` (a login by podman or docker counts too), and look at the name"
     elif _SILENT.search(text):
         what = f"{host} does not answer"

@@ -44,7 +44,7 @@ def test(
         raise UsageError(f"`{image.name}` is not built at these pins", hint=f"build it: `nox -s build-{image.name}`")
     layout = read_layout(place)
     chosen = choose_engine(engine, cache=cache, buildkit_image=project.buildkit_image(os.environ), env=os.environ)
-    reference = local_reference(plan)
+    reference = local_reference(plan.image, plan.plan_id)
     if chosen.image_id(reference) != layout.config_digest:
         chosen.load(layout.path, reference)
     tell(f"testing {image.name} for {target.name} on {base} in {chosen.name}: {reference}")

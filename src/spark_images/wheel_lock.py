@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import threading
 from collections.abc import Iterable
 from pathlib import Path
@@ -24,9 +23,9 @@ def resolve_wheels(pin: WheelsPin, *, index: PackageIndex | None = None) -> tupl
     index: the user's own, as pip is configured, if None.
     Raises ContentError where no wheel fits or the index does not give its sha256, RouteError when no index answers.
     """
-    from spark_images.package_index import select_wheel
+    from spark_images.package_index import PackageIndex, select_wheel
 
-    index = index or _configured_index()
+    index = index or PackageIndex.from_env()
     found: dict[str, LockedWheel] = {}
     for package in pin.packages:
         project, _, version = package.partition("==")
@@ -53,13 +52,6 @@ def write_wheels_lock(pin: WheelsPin, wheels: Iterable[LockedWheel], path: Path)
             f'platform: {wheel.platform}, sha256: "{wheel.sha256}", size: {wheel.size_bytes}}}'
         )
     write_text(path, "\n".join(lines) + "\n")
-
-
-def _configured_index() -> PackageIndex:
-    from spark_images.download import Patience
-    from spark_images.package_index import PackageIndex, read_pip_config
-
-    return PackageIndex(read_pip_config(os.environ), patience=Patience.from_env(os.environ))
 
 
 def _lock(file: IndexFile, *, project: str, version: str, platform: str, index: PackageIndex) -> LockedWheel:

@@ -11,11 +11,15 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from spark_images.cache import Cache
+from spark_images.files import room_on
 
 
 @contextmanager
 def work_folder(cache: Cache, name: str) -> Iterator[Path]:
-    """A new folder below cache.work, removed at the end. name: what it is for; it is in the folder's path."""
+    """A new folder below cache.work, removed at the end. name: what it is for; it is in the folder's path.
+
+    Where the block meets a full disk, DiskFullError.
+    """
     cache.work.mkdir(parents=True, exist_ok=True)
     while True:
         folder = Path(tempfile.mkdtemp(prefix=f"{name}-", dir=cache.work))
@@ -27,7 +31,8 @@ def work_folder(cache: Cache, name: str) -> Iterator[Path]:
     try:
         inside = folder / name  # whoever locks the folder that he is given would wait for us
         inside.mkdir()
-        yield inside
+        with room_on(inside):  # in here, so that it tells what is free before the folder goes
+            yield inside
     finally:
         shutil.rmtree(folder, ignore_errors=True)
         os.close(holder)
@@ -37,13 +42,17 @@ def remove_abandoned(cache: Cache) -> tuple[str, ...]:
     """Remove the folders whose processes were killed; says which, one line each."""
     removed = []
     for folder in sorted(path for path in cache.work.glob("*") if path.is_dir()):
-        holder = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            holder = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+        except FileNotFoundError:
+            continue  # its own process has just removed it
         try:
             fcntl.flock(holder, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            shutil.rmtree(folder)
-            removed.append(f"work folder `{folder.name}` of a killed run")
+            if folder.is_dir():  # else as above
+                shutil.rmtree(folder)
+                removed.append(f"work folder `{folder.name}` of a killed run")
         except BlockingIOError:
-            pass  # in use
+            continue  # in use
         finally:
             os.close(holder)
     return tuple(removed)

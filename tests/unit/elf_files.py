@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 EM_X86_64, EM_AARCH64 = 62, 183
 DT_NEEDED, DT_STRTAB, DT_STRSZ, DT_SONAME, DT_RPATH, DT_RUNPATH = 1, 5, 10, 14, 15, 29
@@ -38,3 +38,24 @@ def shared_library(
     load = struct.pack("<IIQQQQQQ", 1, 5, 0, 0, 0, size, size, 4096)
     pointer = struct.pack("<IIQQQQQQ", 2, 6, dynamic_at, dynamic_at, dynamic_at, len(dynamic), len(dynamic), 8)
     return header + load + pointer + dynamic + strings
+
+
+def object_file(sections: Mapping[str, bytes], *, machine: int = EM_AARCH64) -> bytes:
+    """A 64-bit little-endian object with these sections and no program headers."""
+    names = b"\0"
+    headers = [bytes(64)]  # the first section is none, as the format wants it
+    data = b""
+    for name, content in (*sections.items(), (".shstrtab", b"")):
+        name_at, names = len(names), names + name.encode() + b"\0"
+        kind = 3 if name == ".shstrtab" else 1  # SHT_STRTAB, SHT_PROGBITS
+        content = names if kind == 3 else content
+        headers.append(
+            struct.pack("<IIQQQQIIQQ", name_at, kind, 0, 0, HEADER_BYTES + len(data), len(content), 0, 0, 1, 0)
+        )
+        data += content
+    ident = b"\x7fELF" + bytes([2, 1, 1]) + bytes(9)
+    headers_at, count = HEADER_BYTES + len(data), len(headers)
+    header = ident + struct.pack(
+        "<HHIQQQIHHHHHH", 1, machine, 1, 0, 0, headers_at, 0, HEADER_BYTES, 0, 0, 64, count, count - 1
+    )
+    return header + data + b"".join(headers)

@@ -135,8 +135,8 @@ def test_damaged_layout_is_not_pushed(odd: Odd, layout: Layout) -> None:
 @pytest.mark.parametrize(
     ("status", "what"),
     [
-        (401, "does not let you in"),
-        (403, "does not let you in"),
+        (401, "refuses access"),
+        (403, "refuses access"),
         (404, "did not do what was asked"),  # of everything: a web server, no registry
         (500, "did not do what was asked"),
     ],
@@ -204,9 +204,9 @@ def test_only_loopback_may_do_without_tls(host: str, verify: str) -> None:
         ('Get \\"https://h/v2/\\": net/http: TLS handshake timeout', "does not answer"),
         ('Get \\"https://h/v2/\\": x509: certificate signed by unknown authority', "cannot be trusted"),
         ('Get \\"https://h:1/v2/\\": http: server gave HTTP response to HTTPS client', "cannot be trusted"),
-        ("reading manifest x in h/y: unauthorized: authentication required", "does not let you in"),
-        ("unable to retrieve auth token: invalid username/password: unauthorized: no", "does not let you in"),
-        ("errors:\\ndenied: requested access to the resource is denied", "does not let you in"),
+        ("reading manifest x in h/y: unauthorized: authentication required", "refuses access"),
+        ("unable to retrieve auth token: invalid username/password: unauthorized: no", "refuses access"),
+        ("errors:\\ndenied: requested access to the resource is denied", "refuses access"),
         ("open /root/.docker/config.json: permission denied", "did not do what was asked"),
         ("writing blob: happened during read: Digest did not match, expected sha256:0, got sha256:1", "served a blob"),
         ("writing blob: uploading layer: received unexpected HTTP status: 500", "did not do what was asked"),

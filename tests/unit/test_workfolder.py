@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -13,6 +14,7 @@ import pytest
 from spark_images.cache import Cache
 from spark_images.workfolder import remove_abandoned, work_folder
 
+ENV = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2] / "src")}
 HOLD = """
 import sys, time
 from pathlib import Path
@@ -33,10 +35,13 @@ def cache(tmp_path: Path) -> Cache:
 @contextmanager
 def another_process(cache: Cache) -> Iterator[tuple[subprocess.Popen[str], Path]]:
     """A process that holds a work folder, and the folder."""
-    with subprocess.Popen([sys.executable, "-c", HOLD, str(cache.root)], text=True, stdout=subprocess.PIPE) as process:
+    command = [sys.executable, "-c", HOLD, str(cache.root)]
+    with subprocess.Popen(command, env=ENV, text=True, stdout=subprocess.PIPE) as process:
         assert process.stdout is not None
         try:
-            yield process, Path(process.stdout.readline().strip())
+            folder = process.stdout.readline().strip()
+            assert folder, "the process has not come as far as its folder"
+            yield process, Path(folder)
         finally:
             process.kill()
 

@@ -1,0 +1,138 @@
+"""What the pins and locks name stays in the store, and nothing else."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+
+import pytest
+from small_project import make_project
+from test_workfolder import another_process
+from values import DEBS, WHEELS
+
+from spark_images.cache import Cache
+from spark_images.errors import EngineError, StaleLockError
+from spark_images.project import Project
+from spark_images.prune import clean, named_digests, prune
+from spark_images.store import Store
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Project:
+    return make_project(tmp_path / "clone")
+
+
+@pytest.fixture
+def cache(tmp_path: Path) -> Cache:
+    cache = Cache(tmp_path / "cache")
+    cache.store.mkdir(parents=True)
+    return cache
+
+
+@pytest.fixture
+def no_engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A machine on which neither podman nor a Docker daemon is to be found."""
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setenv("DOCKER_HOST", f"unix://{tmp_path}/no.sock")
+
+
+def put(cache: Cache, data: bytes) -> str:
+    """Bring a file into the store; its digest."""
+    digest = f"sha256:{hashlib.sha256(data).hexdigest()}"
+    arrived = cache.root / "arrived"
+    arrived.write_bytes(data)
+    Store(cache.store).add_file(arrived, digest)
+    return digest
+
+
+def name_in_pins(project: Project, letter: str, digest: str) -> Project:
+    """The clone with this digest in the place of the one that is 64 times the letter."""
+    path = project.root / "pins.yaml"
+    text = path.read_text()
+    assert letter * 64 in text
+    path.write_text(text.replace(letter * 64, digest.removeprefix("sha256:")))
+    return Project(project.root)
+
+
+def test_every_kind_of_pin_names_its_contents(project: Project, cache: Cache) -> None:
+    git, archive, sdist, image = (f"sha256:{letter * 64}" for letter in "abcd")
+    locked = {f"sha256:{one.sha256}" for one in (*WHEELS.wheels, *DEBS.debs)}
+    assert named_digests(project, Store(cache.store)) == {git, archive, sdist, image} | locked
+
+
+def test_an_image_names_all_that_its_manifests_lead_to(project: Project, cache: Cache) -> None:
+    config, layer = put(cache, b"a config"), put(cache, b"a layer")
+    manifest = put(cache, json.dumps({"config": {"digest": config}, "layers": [{"digest": layer}]}).encode())
+    index = put(cache, json.dumps({"manifests": [{"digest": manifest}]}).encode())
+    named = named_digests(name_in_pins(project, "d", index), Store(cache.store))
+    assert {index, manifest, config, layer} <= named
+
+
+def test_prune_keeps_what_a_pin_names_and_removes_the_rest(
+    project: Project, cache: Cache, capsys: pytest.CaptureFixture[str]
+) -> None:
+    wanted, unwanted = put(cache, b"the patch"), put(cache, b"an old patch")
+    prune(name_in_pins(project, "b", wanted), cache=cache, dry_run=False)
+    store = Store(cache.store)
+    assert store.verify(wanted)
+    assert not store.has(unwanted)
+    assert "removed 1 objects" in capsys.readouterr().err
+
+
+def test_prune_removes_the_assembled_roots(project: Project, cache: Cache) -> None:
+    (cache.roots / "some-key").mkdir(parents=True)
+    prune(project, cache=cache, dry_run=False)
+    assert not cache.roots.exists()
+
+
+def test_a_dry_run_removes_nothing_and_counts(
+    project: Project, cache: Cache, capsys: pytest.CaptureFixture[str]
+) -> None:
+    unwanted = put(cache, b"an old patch")
+    (cache.roots / "some-key").mkdir(parents=True)
+    prune(project, cache=cache, dry_run=True)
+    assert Store(cache.store).has(unwanted)
+    assert (cache.roots / "some-key").is_dir()
+    assert "would remove 1 objects" in capsys.readouterr().err
+
+
+def test_prune_leaves_images_and_records_alone(project: Project, cache: Cache) -> None:
+    for folder in (cache.images, cache.records):
+        (folder / "one").mkdir(parents=True)
+    prune(project, cache=cache, dry_run=False)
+    assert (cache.images / "one").is_dir()
+    assert (cache.records / "one").is_dir()
+
+
+def test_nothing_is_removed_where_a_lock_is_stale(project: Project, cache: Cache) -> None:
+    unwanted = put(cache, b"an old patch")
+    path = project.root / "pins.yaml"
+    path.write_text(path.read_text().replace("nvcc==13,", "nvcc==14,"))
+    with pytest.raises(StaleLockError):
+        prune(Project(project.root), cache=cache, dry_run=False)
+    assert Store(cache.store).has(unwanted)
+
+
+@pytest.mark.usefixtures("no_engine")
+def test_clean_removes_work_folders_also_where_no_engine_answers(
+    project: Project, cache: Cache, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with another_process(cache) as (process, folder):
+        process.kill()
+        process.wait()
+    clean(project, cache=cache, engine=None)
+    assert not folder.exists()
+    assert folder.parent.name in capsys.readouterr().err
+
+    clean(project, cache=cache, engine=None)
+    assert capsys.readouterr().err == "nothing was left behind\n"
+
+
+@pytest.mark.usefixtures("no_engine")
+@pytest.mark.parametrize("engine", ["podman", "docker"])
+def test_clean_fails_where_the_engine_that_was_named_does_not_answer(
+    project: Project, cache: Cache, engine: str
+) -> None:
+    with pytest.raises(EngineError):
+        clean(project, cache=cache, engine=engine)
