@@ -241,7 +241,7 @@ def _recorded(
 
 
 def _place(plan: Plan, raw: Path, base: Layout, cache: Cache) -> Layout:
-    """Write the canonical layout; a layout that is there already must have the same digest, or both are kept and shown."""
+    """Write the canonical layout. One that is there already must have the same digest, or both are kept and compared."""
     from spark_images.canonical import write_canonical
     from spark_images.oci import read_layout
     from spark_images.reproduce import layout_differences
@@ -298,7 +298,7 @@ def root_image(root: Root, plan: Plan, store: Store, cache: Cache) -> RootImage:
 
 @contextmanager
 def _only_one(plan: Plan, cache: Cache) -> Iterator[None]:
-    """Two builds of one plan: the second waits, and then finds it built. The lock ends with the process that holds it."""
+    """Two builds of one plan: the second waits, then finds it built. The lock ends with the process that holds it."""
     cache.work.mkdir(parents=True, exist_ok=True)
     with (cache.work / f"{plan.plan_id}.lock").open("w") as lock:
         try:

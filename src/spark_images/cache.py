@@ -9,7 +9,7 @@ from pathlib import Path
 
 @dataclass(frozen=True)
 class Cache:
-    """`$SPARK_IMAGES_CACHE`, else `$XDG_CACHE_HOME/spark-images`, else `~/.cache/spark-images`; shared by all clones."""
+    """`$SPARK_IMAGES_CACHE`, else `$XDG_CACHE_HOME/spark-images`, else `~/.cache/spark-images`; all clones share it."""
 
     root: Path
 

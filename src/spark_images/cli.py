@@ -15,13 +15,12 @@ from typing import TYPE_CHECKING, NoReturn
 from spark_images.cache import Cache
 from spark_images.errors import ConfigError, InterruptedByUser, SparkImagesError, UsageError
 
-
 if TYPE_CHECKING:
     from spark_images.project import Project
 
 
 def main(argv: Sequence[str]) -> int:
-    """Run one verb; the exit status is 0 or that of the error, whose text is on stderr. No traceback for a user's mistake."""
+    """Run one verb; returns 0 or the exit status of the error, whose text goes to stderr without a traceback."""
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, _interrupt)
     try:

@@ -10,7 +10,7 @@ class SparkImagesError(Exception):
     """A failure that a user can understand and act on; the top level prints it without a traceback.
 
     what: one line, lower case, with literals in backticks. why: further lines, each a fact.
-    hint: what to do next, with the command to run. raise it `from` its cause: the cause's text is printed after "because".
+    hint: what to do next, with the command to run. Raised `from` another error, that one's text follows after "because".
     """
 
     exit_status: ClassVar[int] = 1

@@ -16,10 +16,11 @@ from dataclasses import dataclass
 from spark_images.download import Patience
 from spark_images.errors import InterruptedByUser
 from spark_images.fetch_display import Display, choose_display
+from spark_images.files import disk_full_error
 from spark_images.package_index import PackageIndex
 from spark_images.pins import Content, FileContent, IndexRoute, SdistRoute
 from spark_images.routes import Routes
-from spark_images.store import Store, disk_full_error
+from spark_images.store import Store
 
 POLL_S = 0.1
 PARTING_S = 5.0  # what the other downloads get to end; they are daemon threads, so nothing waits for them longer

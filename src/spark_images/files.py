@@ -15,20 +15,26 @@ from spark_images.units import format_size
 
 
 @contextmanager
-def room_on(path: Path) -> Iterator[None]:
+def room_on(path: Path, needed_bytes: int | None = None) -> Iterator[None]:
     """Turns "no space left" and "quota exceeded" inside the block into a DiskFullError that names the place."""
     try:
         yield
     except OSError as error:
         if error.errno not in (errno.ENOSPC, errno.EDQUOT):
             raise
-        there = next(folder for folder in (path, *path.parents) if folder.exists())
-        usage = shutil.disk_usage(there)
-        raise DiskFullError(
-            f"no room left to write `{path}`",
-            why=(f"its file system has {format_size(usage.free)} free of {format_size(usage.total)}",),
-            hint="remove what no pin names any more with `nox -s prune`, or name a larger disk in `SPARK_IMAGES_CACHE`",
-        ) from error
+        raise disk_full_error(path, needed_bytes) from error
+
+
+def disk_full_error(path: Path, needed_bytes: int | None = None) -> DiskFullError:
+    """The error for what was to be written at or below `path`. needed_bytes: None where nobody knows."""
+    there = next(folder for folder in (path, *path.parents) if folder.exists())
+    usage = shutil.disk_usage(there)
+    needed = "" if needed_bytes is None else f"{format_size(needed_bytes)} are needed; "
+    return DiskFullError(
+        f"no room left to write `{path}`",
+        why=(f"{needed}its file system has {format_size(usage.free)} free of {format_size(usage.total)}",),
+        hint="remove what no pin names any more with `nox -s prune`, or name a larger disk in `SPARK_IMAGES_CACHE`",
+    )
 
 
 def sync_folder(folder: Path) -> None:
@@ -41,12 +47,12 @@ def sync_folder(folder: Path) -> None:
 
 
 @contextmanager
-def _temporary_beside(path: Path, text: str, mode: int) -> Iterator[Path]:
+def _temporary_beside(path: Path, data: bytes, mode: int) -> Iterator[Path]:
     temporary = path.with_name(f".{path.name}.{os.getpid()}.{secrets.token_hex(4)}")
     try:
         # os.open rather than tempfile: the user's umask decides who may read what is in the cache
         with os.fdopen(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as stream:
-            stream.write(text.encode())
+            stream.write(data)
             stream.flush()
             os.fsync(stream.fileno())
         yield temporary
@@ -60,13 +66,18 @@ def write_text(path: Path, text: str, *, mode: int = 0o666) -> None:
 
     The folder must exist. mode: before the umask. Raises DiskFullError.
     """
-    with room_on(path), _temporary_beside(path, text, mode) as temporary:
+    write_bytes(path, text.encode(), mode=mode)
+
+
+def write_bytes(path: Path, data: bytes, *, mode: int = 0o666) -> None:
+    """As write_text."""
+    with room_on(path), _temporary_beside(path, data, mode) as temporary:
         temporary.replace(path)
         sync_folder(path.parent)
 
 
 def create_text(path: Path, text: str, *, mode: int = 0o666) -> None:
     """As write_text, but raises FileExistsError where something is there already, and leaves that as it is."""
-    with room_on(path), _temporary_beside(path, text, mode) as temporary:
+    with room_on(path), _temporary_beside(path, text.encode(), mode) as temporary:
         path.hardlink_to(temporary)
         sync_folder(path.parent)

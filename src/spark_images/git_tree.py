@@ -11,12 +11,14 @@ import os
 import re
 import subprocess
 import threading
+from contextlib import ExitStack
 from pathlib import Path
 from urllib.parse import urlsplit
 
 from spark_images.errors import ContentError, RouteError
+from spark_images.process import Captured
 from spark_images.tree import SourceTree
-from spark_images.watched import Watched, run_watched
+from spark_images.watched import run_watched
 
 # What a caller's git may have left in the environment (hooks do) would send our commands to another repository.
 FOREIGN = ("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_OBJECT_DIRECTORY", "GIT_ALTERNATE_OBJECT_DIRECTORIES",
@@ -37,24 +39,27 @@ def tree_from_git(url: str, commit: str, *, work: Path, stall_s: float, stop: th
     env.setdefault("GIT_SSH_COMMAND", "ssh -oBatchMode=yes")
     git = ("git", "--git-dir", str(repository))
 
-    def run(*arguments: str) -> Watched:
+    def run(*arguments: str) -> Captured:
         return run_watched((*git, *arguments), folder=work, stall_s=stall_s, stop=stop, env=env)
 
     run("init", "--quiet", "--bare")
     fetch = ("fetch", "--progress", "--no-tags", "--no-recurse-submodules", "--no-write-fetch-head")
     ended = run(*fetch, "--depth=1", "--", url, commit)
-    if ended.status != 0 and not ended.stalled and not stop.is_set():
+    if ended.status != 0:
         # Some servers refuse to be asked for a commit that no ref names, and dumb HTTP knows no depth: take all refs.
         ended = run(*fetch, "--", url, "+refs/heads/*:refs/heads/*", "+refs/tags/*:refs/tags/*")
-    if ended.stalled:
-        raise RouteError(f"nothing arrived for {stall_s:.0f} s")
     if ended.status != 0:
-        raise RouteError(_reason(ended.said))
+        raise RouteError(_reason(ended.stderr))
     if run("cat-file", "-e", f"{commit}^{{commit}}").status != 0:
         raise RouteError(f"the repository does not have the commit {commit}")
     name = urlsplit(url).path.rstrip("/").rpartition("/")[2].removesuffix(".git")
-    tree = SourceTree(source=f"commit {commit[:12]} of `{name or url}`", work=work)
-    _read_objects(tree, git, env, commit)
+    listed = run("ls-tree", "-r", "-z", "--full-tree", commit)
+    if listed.status != 0:
+        raise RouteError(_reason(listed.stderr))
+    with ExitStack() as unless_done:
+        tree = unless_done.enter_context(SourceTree(source=f"commit {commit[:12]} of `{name or url}`", work=work))
+        _read_objects(tree, (*git, "cat-file", "--batch"), env, listed.stdout)
+        unless_done.pop_all()
     return tree
 
 
@@ -64,11 +69,8 @@ def _reason(said: str) -> str:
     return errors[0] if errors else (lines[-1] if lines else "git failed without a word")
 
 
-def _read_objects(tree: SourceTree, git: tuple[str, ...], env: dict[str, str], commit: str) -> None:
-    listing = subprocess.run(
-        (*git, "ls-tree", "-r", "-z", "--full-tree", commit), env=env, stdout=subprocess.PIPE, check=True
-    ).stdout
-    command = (*git, "cat-file", "--batch")
+def _read_objects(tree: SourceTree, command: tuple[str, ...], env: dict[str, str], listing: bytes) -> None:
+    """Add what the listing names. command: takes an object's name per line and answers with its content."""
     with subprocess.Popen(command, env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as blobs:
         assert blobs.stdin is not None
         assert blobs.stdout is not None

@@ -40,18 +40,21 @@ def fetch_image(
         if (here := _complete(pin, store, platform)) is not None:
             return here
 
-        def skopeo(*arguments: str, out: Path | None = None) -> None:
-            command = ("skopeo", *arguments)
-            stall_s = patience.timeout_s
-            ended = run_watched(command, folder=folder, stall_s=stall_s, stop=stop, env=os.environ, out=out)
-            if ended.stalled or ended.status != 0:
-                raise _no_route(pin, f"nothing arrived for {stall_s:g} s" if ended.stalled else ended.said)
+        def skopeo(*arguments: str) -> bytes:
+            command, stall_s = ("skopeo", *arguments), patience.timeout_s
+            try:
+                ended = run_watched(command, folder=folder, stall_s=stall_s, stop=stop, env=os.environ)
+            except RouteError as err:
+                raise _no_route(pin, err.what) from err.__cause__
+            if ended.status != 0:
+                raise _no_route(pin, ended.stderr)
+            return ended.stdout
 
         loopback = pin.ref.startswith(LOOPBACK)
         if not store.has(pin.digest):
             raw = folder / "manifest"
             insecure = ("--tls-verify=false",) if loopback else ()
-            skopeo("inspect", "--raw", *insecure, _reference(pin, pin.digest), out=raw)
+            raw.write_bytes(skopeo("inspect", "--raw", *insecure, _reference(pin, pin.digest)))
             if (found := digest_of(raw)) != pin.digest:
                 why = (f"expected {pin.digest}", f"got {found}", f"from {pin.ref}")
                 raise ContentError(f"the manifest of pin `{pin.name}` is not what the pin names", why=why)

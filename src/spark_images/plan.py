@@ -109,7 +109,7 @@ class Plan:
 
 
 def image_config(*, image: Image, target: Target, base: str, pins: Pins) -> ImageConfig:
-    """The image's configuration: runtime settings of image.yaml, labels from the pins, times from the source's commit."""
+    """The image's configuration: settings of image.yaml, labels from the pins, times from the source's commit."""
     source = source_pin(image, pins)
     labels = {
         "io.spark-images.base": base,

@@ -58,7 +58,7 @@ class Project:
         return read_wheels_lock(self.root / pin.lock, pin)
 
     def buildkit_image(self, env: Mapping[str, str]) -> str:
-        """What BuildKit runs from: the pin `buildkit` by digest, or SPARK_IMAGES_BUILDKIT_IMAGE where no registry has it."""
+        """What BuildKit runs from: the pin `buildkit`, or SPARK_IMAGES_BUILDKIT_IMAGE where no registry has that."""
         if named := env.get("SPARK_IMAGES_BUILDKIT_IMAGE"):
             return named
         pin = next((pin for pin in self.pins.pins if pin.name == "buildkit"), None)

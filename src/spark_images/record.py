@@ -13,7 +13,6 @@ import json
 import os
 import re
 import secrets
-import shlex
 import shutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields

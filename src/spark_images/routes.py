@@ -19,6 +19,7 @@ from spark_images.download import (
     without_credentials,
 )
 from spark_images.errors import ContentError, HostProgramError, InterruptedByUser, RouteError
+from spark_images.files import room_on
 from spark_images.git_tree import tree_from_git
 from spark_images.package_index import PackageIndex
 from spark_images.pins import (
@@ -33,7 +34,7 @@ from spark_images.pins import (
     TreeRoute,
     UrlRoute,
 )
-from spark_images.store import Incoming, Store, disk_full
+from spark_images.store import Incoming, Store
 from spark_images.tree import SourceTree, tree_from_archive
 
 if TYPE_CHECKING:
@@ -165,7 +166,7 @@ class Routes:
     # --- source trees -----------------------------------------------------------------------------------------------
 
     def _bring_tree(self, content: TreeContent, route: TreeRoute, incoming: Incoming) -> None:
-        with incoming.folder() as work, disk_full(work):
+        with incoming.folder() as work, room_on(work):
             try:
                 with self._tree(content, route, work) as tree:
                     incoming.open(resume=False)

@@ -1,4 +1,4 @@
-"""What one engine run sees: scripts, inputs by hard link, the Dockerfile, run-time limits; and how to stage it again."""
+"""What one engine run sees: Dockerfile, scripts, inputs by hard link, run-time limits; and how to stage it again."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from spark_images.store import Store
 
 @dataclass(frozen=True)
 class Staged:
-    """The parts of a build below one folder. All but `inputs` and `raw` are small and stay with the attempt's record."""
+    """The parts of a build below one folder. Small: it stays with the attempt's record."""
 
     folder: Path
 
@@ -65,7 +65,7 @@ def stage_inputs(plan: Plan, folder: Path, store: Store) -> Path:
 def write_replay(
     path: Path, plan: Plan, command: tuple[str, ...], *, inputs: Path, raw: Path, store: Store, env: dict[str, str]
 ) -> None:
-    """A shell script that stages the inputs again and runs the engine's exact command; `raw` gets the engine's export."""
+    """A shell script that stages the inputs again and runs the engine's command; `raw` gets the engine's export."""
     lines = [
         "#!/bin/sh",
         "# Runs the engine again as it was run; its export then lies in the folder `raw` below.",

@@ -22,8 +22,8 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from spark_images.errors import ContentError, DiskFullError, InterruptedByUser
-from spark_images.units import format_size
+from spark_images.errors import ContentError, InterruptedByUser
+from spark_images.files import room_on
 
 CHUNK_BYTES = 1 << 20
 LOCK_POLL_S = 0.1
@@ -73,7 +73,7 @@ class Store:
         except OSError as err:
             if err.errno not in NO_HARD_LINK:
                 raise
-            with disk_full(dest.parent, self.path(digest).stat().st_size), dest.open("xb") as out:
+            with room_on(dest.parent, self.path(digest).stat().st_size), dest.open("xb") as out:
                 with self.path(digest).open("rb") as stream:
                     shutil.copyfileobj(stream, out, CHUNK_BYTES)
                 os.fchmod(out.fileno(), 0o444)
@@ -92,7 +92,7 @@ class Store:
                 except OSError as err:
                     if err.errno != errno.EXDEV:
                         raise
-                    with disk_full(self.root, file.stat().st_size):
+                    with room_on(self.root, file.stat().st_size):
                         shutil.copyfile(file, incoming.path)
                 incoming.commit_file(found)
             file.unlink(missing_ok=True)
@@ -202,7 +202,7 @@ class Incoming:
         """Append, hashing on the way; DiskFullError where there is no room."""
         assert self._descriptor is not None
         view = memoryview(data)
-        with disk_full(self._store.root, len(data)):
+        with room_on(self._store.root, len(data)):
             while view:
                 view = view[os.write(self._descriptor, view) :]
         self._sha256.update(data)
@@ -224,7 +224,7 @@ class Incoming:
             raise ContentError("a file for the store is not what it should be", why=why)
         self.close()
         self.path.chmod(0o444)
-        with disk_full(self._store.root, self.path.stat().st_size):
+        with room_on(self._store.root, self.path.stat().st_size):
             _sync(self.path)
         target = self._store.path(self.digest)
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -253,27 +253,6 @@ class Incoming:
             yield path
         finally:
             shutil.rmtree(path)
-
-
-@contextmanager
-def disk_full(folder: Path, needed_bytes: int | None = None) -> Iterator[None]:
-    """Turns "no space left" inside the block into DiskFullError: which folder, what was needed, what is free."""
-    try:
-        yield
-    except OSError as err:
-        if err.errno not in (errno.ENOSPC, errno.EDQUOT):
-            raise
-        raise disk_full_error(folder, needed_bytes) from err
-
-
-def disk_full_error(folder: Path, needed_bytes: int | None = None) -> DiskFullError:
-    """The error; folder must exist. needed_bytes: None where nobody knows."""
-    free = format_size(shutil.disk_usage(folder).free)
-    return DiskFullError(
-        f"no room in `{folder}`",
-        why=(f"free: {free}" if needed_bytes is None else f"needed: {format_size(needed_bytes)}, free: {free}",),
-        hint="free some, run `nox -s prune`, or set `SPARK_IMAGES_CACHE` to a folder on a larger file system",
-    )
 
 
 def digest_of(file: Path) -> str:

@@ -18,7 +18,8 @@ def test_podman_and_buildkit_give_one_digest_with_cold_caches(tmp_path: Path, bu
     engines = []
     for name in NAMES:
         try:
-            engines.append(choose_engine(name, cache=Cache(pipeline.cache), buildkit_image=buildkit_image, env=os.environ))
+            cache = Cache(pipeline.cache)
+            engines.append(choose_engine(name, cache=cache, buildkit_image=buildkit_image, env=os.environ))
         except EngineError as err:
             if name in os.environ.get("SPARK_IMAGES_REQUIRE_ENGINES", "").split(","):
                 raise

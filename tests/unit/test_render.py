@@ -44,7 +44,7 @@ def test_a_missing_template_says_who_names_it() -> None:
 
 @given(printable)
 def test_a_quoted_value_comes_back_from_a_shell_unchanged_and_expands_nothing(value: str) -> None:
-    # Inside double quotes the Dockerfile's rules are the shell's, but for the backtick, which a Dockerfile leaves alone.
+    # Inside double quotes a Dockerfile's rules are the shell's, but for the backtick, which a Dockerfile leaves alone.
     word = quoted(value).replace("`", "\\`")
     said = subprocess.run(["/bin/sh", "-c", f"printf %s {word}"], capture_output=True, check=True, env={})
     assert said.stdout.decode() == value
