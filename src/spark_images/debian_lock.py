@@ -87,7 +87,7 @@ def resolve_debs(pin: DebsPin, *, work: Path, route: str | None = None) -> tuple
                     hint=f"correct the packages of set `{one.name}` in pins.yaml, then run `nox -s lock`",
                 )
             debs = parse_uris(install.stdout.decode(), base_urls=_base_urls(pin, route or pin.routes[0]))
-            if idle := set(one.without) - {deb.package for deb in debs}:
+            if idle := sorted(set(one.without) - {deb.package for deb in debs}):
                 raise ConfigError(
                     f"pin `{pin.name}`: set `{one.name}` leaves out what nothing in it brings: {', '.join(idle)}",
                     hint="correct `without` of that set in pins.yaml",

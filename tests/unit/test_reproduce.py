@@ -14,7 +14,13 @@ from spark_images.oci import Layout, read_layout
 from spark_images.reproduce import MOST_FILES, layout_differences
 
 BASE = [folder("usr"), file("usr/base", b"the base")]
-TREE = [folder("opt"), file("opt/a", b"a" * 100), file("opt/b", b"b"), symlink("opt/c", "a"), hardlink("opt/d", "opt/b")]
+TREE = [
+    folder("opt"),
+    file("opt/a", b"a" * 100),
+    file("opt/b", b"b"),
+    symlink("opt/c", "a"),
+    hardlink("opt/d", "opt/b"),
+]
 
 
 def layout(path: Path, *layers: Iterable[Item], **options: Any) -> Layout:
@@ -80,9 +86,7 @@ def test_a_section_that_only_one_has_is_named(tmp_path: Path) -> None:
     ],
     ids=["no sections", "only headers", "truncated", "no ELF in truth"],
 )
-def test_elf_files_whose_sections_do_not_tell_differ_by_byte(
-    tmp_path: Path, old: bytes, new: bytes, byte: str
-) -> None:
+def test_elf_files_whose_sections_do_not_tell_differ_by_byte(tmp_path: Path, old: bytes, new: bytes, byte: str) -> None:
     (found,) = compare(tmp_path, [file("lib.so", old)], [file("lib.so", new)])
     assert byte in found
 

@@ -121,7 +121,7 @@ def replay_script(plan: Plan, store: Store, cache: Cache, script: Path, command:
 def test_a_replay_runs_after_everything_but_the_store_is_gone(
     plan: Plan, store: Store, cache: Cache, tmp_path: Path
 ) -> None:
-    said = "it's \"so\" $HOME `date`"
+    said = 'it\'s "so" $HOME `date`'
     command = 'cd "$1"; sha256sum -c --strict SHA256SUMS; echo "$SAID"; mkdir "$2"'
     script = tmp_path / "replay.sh"
     inputs = replay_script(plan, store, cache, script, command, {"SAID": said})
