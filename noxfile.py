@@ -86,7 +86,7 @@ def fetch(session: nox.Session) -> None:
 
 @nox.session
 def prune(session: nox.Session) -> None:
-    """Empty the store of what no pin names, and of old images (-- --dry-run)"""
+    """Empty the store of what no pin of this clone names (-- --dry-run)"""
     verb(session, "prune")
 
 

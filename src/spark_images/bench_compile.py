@@ -192,12 +192,13 @@ def cross(subject: Subject) -> Measured:
 
 def compile_sample(subject: Subject, engine: Engine, *, builder: str) -> dict[str, Sample]:
     """Object -> what it took on this builder platform. Raises BuildError where it does not compile."""
-    from spark_images.build import root_image, tell
+    from spark_images.build import root_image
     from spark_images.engine.base import BuildRequest
     from spark_images.fetch import fetch
     from spark_images.memory import budget
     from spark_images.staging import stage, stage_inputs
     from spark_images.store import Store
+    from spark_images.terminal import tell
     from spark_images.workfolder import work_folder
 
     store = Store(subject.cache.store)

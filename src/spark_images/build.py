@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 import shutil
 import sys
@@ -16,11 +15,13 @@ from typing import TYPE_CHECKING
 
 from spark_images.cache import Cache
 from spark_images.errors import CanonicalError
+from spark_images.exclusive import alone, try_alone
 from spark_images.imageconfig import PLAN_LABEL
 from spark_images.images import Image
 from spark_images.plan import Plan, Root, differences
 from spark_images.project import Project
 from spark_images.targets import Target
+from spark_images.terminal import tell
 
 if TYPE_CHECKING:
     from spark_images.engine.base import Engine, RootImage
@@ -92,10 +93,13 @@ def explain(project: Project, image: Image, target: Target, base: str, *, cache:
         print(f"  {reason}")
 
 
-def tell(*lines: str) -> None:
-    """The story goes to stderr; stdout is for data."""
-    for line in lines:
-        print(line, file=sys.stderr, flush=True)
+def build_runs(cache: Cache) -> bool:
+    """Whether any process is between the plan and the image of a build in this cache."""
+    for path in cache.work.glob("*.lock"):
+        with try_alone(path) as held:
+            if not held:
+                return True
+    return False
 
 
 def _attempt(
@@ -241,7 +245,7 @@ def _recorded(
 
 
 def _place(plan: Plan, raw: Path, base: Layout, cache: Cache) -> Layout:
-    """Write the canonical layout. One that is there already must have the same digest, or both are kept and compared."""
+    """Write the canonical layout. One that is there must have the same digest, or both are kept and compared."""
     from spark_images.canonical import write_canonical
     from spark_images.oci import read_layout
     from spark_images.reproduce import layout_differences
@@ -299,13 +303,8 @@ def root_image(root: Root, plan: Plan, store: Store, cache: Cache) -> RootImage:
 @contextmanager
 def _only_one(plan: Plan, cache: Cache) -> Iterator[None]:
     """Two builds of one plan: the second waits, then finds it built. The lock ends with the process that holds it."""
-    cache.work.mkdir(parents=True, exist_ok=True)
-    with (cache.work / f"{plan.plan_id}.lock").open("w") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            tell(f"another process builds {_title(plan)}; waiting for it")
-            fcntl.flock(lock, fcntl.LOCK_EX)
+    lock = cache.work / f"{plan.plan_id}.lock"
+    with alone(lock, on_wait=lambda: tell(f"another process builds {_title(plan)}; waiting for it")):
         yield
 
 

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from spark_images.errors import UsageError
+
 
 @dataclass(frozen=True)
 class Cache:
@@ -15,10 +17,13 @@ class Cache:
 
     @classmethod
     def from_env(cls, env: Mapping[str, str]) -> Cache:
-        """The cache that the environment names; an empty variable counts as unset."""
-        if named := env.get("SPARK_IMAGES_CACHE"):
-            return cls(Path(named).expanduser().absolute())
-        base = env.get("XDG_CACHE_HOME") or Path(env.get("HOME") or Path.home(), ".cache")
+        """The cache that the environment names; an empty variable counts as unset. UsageError without a home."""
+        try:
+            if named := env.get("SPARK_IMAGES_CACHE"):
+                return cls(Path(named).expanduser().absolute())
+            base = env.get("XDG_CACHE_HOME") or Path(env.get("HOME") or Path.home(), ".cache")
+        except RuntimeError as err:  # pathlib's, for a user without a home folder
+            raise UsageError("there is no place for the cache", hint="name one in `SPARK_IMAGES_CACHE`") from err
         return cls(Path(base, "spark-images").absolute())
 
     @property

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import difflib
 import os
 import signal
 import sys
@@ -13,7 +12,7 @@ from types import FrameType
 from typing import TYPE_CHECKING, NoReturn
 
 from spark_images.cache import Cache
-from spark_images.errors import ConfigError, InterruptedByUser, SparkImagesError, UsageError
+from spark_images.errors import ConfigError, InterruptedByUser, SparkImagesError, UsageError, did_you_mean
 
 if TYPE_CHECKING:
     from spark_images.project import Project
@@ -26,6 +25,7 @@ def main(argv: Sequence[str]) -> int:
     try:
         options = _parser().parse_args(argv)
         status: int = options.run(options)
+        sys.stdout.flush()  # or the reader's absence shows only after this function
         return status
     except SparkImagesError as err:
         print(err.render(), file=sys.stderr)
@@ -37,6 +37,19 @@ def main(argv: Sequence[str]) -> int:
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or the interpreter complains at exit
         return 141
+    except OSError as err:  # a folder of another user's, a file where a folder should be, a disk that fails
+        if err.filename is None or isinstance(err, FileNotFoundError):
+            raise
+        failed = SparkImagesError(
+            f"`{err.filename}`: {(err.strerror or '').lower()}",
+            hint="`SPARK_IMAGES_CACHE` names another folder for the cache" if _in_cache(err.filename) else "",
+        )
+        print(failed.render(), file=sys.stderr)
+        return failed.exit_status
+
+
+def _in_cache(path: object) -> bool:
+    return isinstance(path, str | Path) and Path(path).is_relative_to(Cache.from_env(os.environ).root)
 
 
 def _interrupt(number: int, frame: FrameType | None) -> None:
@@ -49,12 +62,11 @@ class _Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         hint = f"see `{self.prog} --help`"
-        typed = [word.strip("'").partition("=")[0] for word in message.replace(",", " ").split()]
-        for word in typed:
+        typed = {part for word in sys.argv for part in (word, *word.split("=", 1))}
+        for word in (word.strip("'").partition("=")[0] for word in message.replace(",", " ").split()):
             known = self._known(options=word.startswith("-"))
-            if word in sys.argv and word not in known:
-                if close := difflib.get_close_matches(word, known, n=1):
-                    hint = f"did you mean `{close[0]}`?"
+            if word in typed and word not in known:
+                hint = did_you_mean(word, known) or hint
                 break
         raise UsageError(message, hint=hint)
 
@@ -131,7 +143,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     fetch.add_argument("images", nargs="*", help="default: all")
 
-    prune = verb("prune", _prune, "Empty the store of what no pin names, and old images and roots.")
+    prune = verb("prune", _prune, "Empty the store of what no pin names; root file systems are made again when needed.")
     prune.add_argument("--dry-run", action="store_true")
 
     render = verb("render", _render, "Write the Dockerfiles that the templates and pins give.")
@@ -168,6 +180,7 @@ def _build(options: argparse.Namespace) -> int:
     project, cache = _project(options), Cache.from_env(os.environ)
     image = project.image(options.image)
     target, base = project.variant(image, options.target, options.base)
+    memory_bytes = None if options.memory is None else parse_size(options.memory)
     if options.explain:
         explain(project, image, target, base, cache=cache)
         return 0
@@ -180,7 +193,7 @@ def _build(options: argparse.Namespace) -> int:
         cache=cache,
         options=BuildOptions(
             engine=options.engine,
-            memory_bytes=parse_size(options.memory) if options.memory else None,
+            memory_bytes=memory_bytes,
             limit_memory=not options.no_memory_limit,
             rebuild=options.rebuild,
             cold=options.cold,
@@ -204,16 +217,19 @@ def _reproduce(options: argparse.Namespace) -> int:
     from spark_images.jobs import parse_size
     from spark_images.reproduce import reproduce
 
-    require(Need.ENGINE, env=os.environ)
     project = _project(options)
     image = project.image(options.image)
+    target, base = project.variant(image, options.target, options.base)
+    memory_bytes = None if options.memory is None else parse_size(options.memory)
+    require(Need.ENGINE, env=os.environ)
     reproduce(
         project,
         image,
-        *project.variant(image, options.target, options.base),
+        target,
+        base,
         cache=Cache.from_env(os.environ),
         engines=tuple(options.engine or ()),
-        memory_bytes=parse_size(options.memory) if options.memory else None,
+        memory_bytes=memory_bytes,
     )
     return 0
 
@@ -234,10 +250,10 @@ def _push(options: argparse.Namespace) -> int:
     from spark_images.doctor import Need, require
     from spark_images.registry import push
 
-    require(Need.TRANSFER, env=os.environ)
     project = _project(options)
     image = project.image(options.image)
     target, base = project.variant(image, options.target, options.base)
+    require(Need.TRANSFER, env=os.environ)
     print(push(project, image, target, base, cache=Cache.from_env(os.environ), registry=options.registry))
     return 0
 
@@ -246,15 +262,17 @@ def _pull(options: argparse.Namespace) -> int:
     from spark_images.doctor import Need, require
     from spark_images.registry import pull
 
+    project, cache = _project(options), Cache.from_env(os.environ)
     require(Need.ENGINE, Need.TRANSFER, env=os.environ)
-    cache = Cache.from_env(os.environ)
-    print(pull(_project(options), options.reference, cache=cache, engine=options.engine))
+    print(pull(project, options.reference, cache=cache, engine=options.engine))
     return 0
 
 
 def _fetch(options: argparse.Namespace) -> int:
     from spark_images.fetch import fetch
     from spark_images.store import Store
+    from spark_images.terminal import tell
+    from spark_images.units import format_duration, format_size
 
     project = _project(options)
     images = [project.image(name) for name in options.images] or project.images
@@ -264,7 +282,9 @@ def _fetch(options: argparse.Namespace) -> int:
             for base in bases:
                 plan = project.plan(image, *project.variant(image, name, base))
                 contents.update({content.digest: content for content in plan.contents})
-    fetch(tuple(contents.values()), store=Store(Cache.from_env(os.environ).store))
+    done = fetch(tuple(contents.values()), store=Store(Cache.from_env(os.environ).store))
+    brought = f"{format_size(done.bytes)} in {format_duration(done.seconds)}"
+    tell(f"fetched {done.files} files, {brought}; {done.already} were there already")
     return 0
 
 
@@ -280,6 +300,7 @@ def _render(options: argparse.Namespace) -> int:
 
     from spark_images.errors import DriftError
     from spark_images.files import write_text
+    from spark_images.terminal import tell
 
     project = _project(options)
     drifted = []
@@ -297,7 +318,7 @@ def _render(options: argparse.Namespace) -> int:
             )
         else:
             write_text(path, text)
-            print(f"wrote {name}", file=sys.stderr)
+            tell(f"wrote {name}")
     if options.check and drifted:
         raise DriftError(f"out of date: {', '.join(drifted)}", hint="write them with `nox -s render`")
     return 0

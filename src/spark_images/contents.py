@@ -44,13 +44,16 @@ def wheel_content(pin: str, wheel: LockedWheel) -> FileContent:
 
 def deb_content(pin: DebsPin, deb: LockedDeb) -> FileContent:
     """One .deb of the lock behind the pin, by each of the pin's routes."""
-    snapshot = f"{pin.snapshot:%Y%m%dT%H%M%SZ}"  # as snapshot archives write a moment
     return FileContent(
         pin=pin.name,
         label=deb.path.rpartition("/")[2],
         digest=f"sha256:{deb.sha256}",
         size_bytes=deb.size_bytes,
-        routes=tuple(
-            UrlRoute(url=route.format(archive=deb.archive, path=deb.path, snapshot=snapshot)) for route in pin.routes
-        ),
+        routes=tuple(UrlRoute(url=deb_url(pin, route, archive=deb.archive, path=deb.path)) for route in pin.routes),
     )
+
+
+def deb_url(pin: DebsPin, route: str, *, archive: str, path: str) -> str:
+    """The address of a file below an archive's root by one of the pin's routes."""
+    # as snapshot archives write a moment
+    return route.format(archive=archive, path=path, snapshot=f"{pin.snapshot:%Y%m%dT%H%M%SZ}")

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import hashlib
-import os
 import re
-import shlex
-import subprocess
-import sys
-import tempfile
 import zipfile
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from spark_images.errors import CheckError, ContentError
+from spark_images.errors import CheckError, ContentError, HostProgramError
+from spark_images.files import write_bytes
+from spark_images.process import capture, quoted
+from spark_images.store import digest_of
+from spark_images.terminal import tell
 
 MEMBER = "nvidia/cu13/bin/cuobjdump"  # where the wheels of CUDA 13 keep it
 TIMEOUT_S = 120  # 0.1 s for 144 cubins on a quiet machine
@@ -32,7 +30,7 @@ class GpuCode:
 
 def unpack_cuobjdump(wheel: Path, tools: Path) -> Path:
     """The program, unpacked from a wheel whose content was verified into `tools`/<sha256 of the wheel>; done once."""
-    folder = tools / hashlib.sha256(wheel.read_bytes()).hexdigest()
+    folder = tools / digest_of(wheel).removeprefix("sha256:")
     program = folder / "cuobjdump"
     if program.exists():
         return program
@@ -42,13 +40,7 @@ def unpack_cuobjdump(wheel: Path, tools: Path) -> Path:
             content = archive.read(MEMBER)
     except (zipfile.BadZipFile, KeyError) as err:
         raise ContentError(f"`{wheel.name}` holds no `{MEMBER}`") from err
-    # Written beside and renamed, because two tests may unpack it at once.
-    with tempfile.NamedTemporaryFile(dir=folder, delete=False) as part:
-        part.write(content)
-        part.flush()
-        os.fsync(part.fileno())
-    Path(part.name).chmod(0o755)
-    Path(part.name).replace(program)
+    write_bytes(program, content, mode=0o777)
     return program
 
 
@@ -56,17 +48,17 @@ def list_gpu_code(program: Path, file: Path) -> GpuCode:
     """Run cuobjdump over a file. A file without GPU code gives an empty answer; CheckError where cuobjdump fails."""
     # Without --all-fatbin it shows the fatbins of the executable part only, or the others where there are none.
     command = [str(program), "--all-fatbin", "--list-elf", "--list-ptx", str(file)]
-    print("+", shlex.join(command), file=sys.stderr)
+    tell(quoted(command))
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
-    except (OSError, subprocess.TimeoutExpired) as err:
-        raise CheckError("`cuobjdump` does not run to its end", why=[shlex.join(command)]) from err
-    if done.returncode != 0 and "does not contain device code" not in done.stderr:
+        done = capture(command, timeout_s=TIMEOUT_S)
+    except HostProgramError as err:
+        raise CheckError("`cuobjdump` does not run to its end", why=[quoted(command)]) from err
+    if done.status != 0 and "does not contain device code" not in done.stderr:
         raise CheckError(
             f"`cuobjdump` cannot read `{file.name}`",
-            why=[shlex.join(command), f"status {done.returncode}: {done.stderr.strip()}"],
+            why=[quoted(command), f"status {done.status}: {done.stderr.strip()}"],
         )
-    return parse_listing(done.stdout)
+    return parse_listing(done.stdout.decode(errors="replace"))
 
 
 def parse_listing(text: str) -> GpuCode:

@@ -7,10 +7,10 @@ import re
 import shutil
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from datetime import UTC
 from pathlib import Path
 from urllib.parse import unquote
 
+from spark_images.contents import deb_url
 from spark_images.errors import ConfigError, HostProgramError, RouteError
 from spark_images.files import write_text
 from spark_images.locks import LockedDeb, made_from
@@ -52,11 +52,11 @@ Acquire::Retries "3";
 """
 
 
-def resolve_debs(pin: DebsPin, *, work: Path, route: str | None = None) -> tuple[LockedDeb, ...]:
+def resolve_debs(pin: DebsPin, *, work: Path) -> tuple[LockedDeb, ...]:
     """The .debs of every set on every architecture, each set closed over its dependencies, without recommendations.
 
     Nothing counts as installed, and no package is added for being essential: a set lists what it wants.
-    work: an empty folder for apt's state. route: one of the pin's URL templates; the first if None.
+    work: an empty folder for apt's state. The pin's first route is asked.
     Raises HostProgramError without apt or Debian's keys, RouteError when the archive does not answer,
     ConfigError when a set cannot be resolved.
     """
@@ -68,7 +68,7 @@ def resolve_debs(pin: DebsPin, *, work: Path, route: str | None = None) -> tuple
         )
     found: dict[tuple[str, str, str], LockedDeb] = {}
     for arch in sorted({arch for one in pin.sets for arch in one.arches}):
-        env = _prepare_apt(pin, arch, work / arch, route or pin.routes[0])
+        env = _prepare_apt(pin, arch, work / arch, pin.routes[0])
         update = _apt(["update"], env)
         if update.status != 0:
             raise RouteError(
@@ -86,7 +86,7 @@ def resolve_debs(pin: DebsPin, *, work: Path, route: str | None = None) -> tuple
                     why=_complaints(install),
                     hint=f"correct the packages of set `{one.name}` in pins.yaml, then run `nox -s lock`",
                 )
-            debs = parse_uris(install.stdout.decode(), base_urls=_base_urls(pin, route or pin.routes[0]))
+            debs = parse_uris(install.stdout.decode(), base_urls=_base_urls(pin, pin.routes[0]))
             if idle := sorted(set(one.without) - {deb.package for deb in debs}):
                 raise ConfigError(
                     f"pin `{pin.name}`: set `{one.name}` leaves out what nothing in it brings: {', '.join(idle)}",
@@ -146,15 +146,8 @@ def write_debs_lock(pin: DebsPin, debs: Iterable[LockedDeb], path: Path) -> None
     write_text(path, "\n".join(lines) + "\n")
 
 
-def _snapshot(pin: DebsPin) -> str:
-    return pin.snapshot.astimezone(UTC).strftime("%Y%m%dT%H%M%SZ")
-
-
 def _base_urls(pin: DebsPin, route: str) -> dict[str, str]:
-    return {
-        archive: route.format(archive=archive, snapshot=_snapshot(pin), path="")
-        for archive in ("debian-security", "debian")
-    }
+    return {archive: deb_url(pin, route, archive=archive, path="") for archive in ("debian-security", "debian")}
 
 
 def _prepare_apt(pin: DebsPin, arch: str, root: Path, route: str) -> dict[str, str]:

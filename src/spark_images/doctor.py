@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import enum
 import shlex
-import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from spark_images.errors import HostProgramError
 from spark_images.host import BINFMT, HostFacts, read_host
+from spark_images.platforms import ARCHES
 from spark_images.process import stream
+from spark_images.terminal import tell
 
 MINIMUM_FREE_GIB = (
     20  # the pinned inputs, a build's layers and the image of llama.cpp, and as much again for a second one
@@ -104,7 +105,7 @@ def remedy(findings: Iterable[Finding], facts: HostFacts) -> str:
 
 def unmet(facts: HostFacts, needs: Iterable[Need], platform: str) -> tuple[Finding, ...]:
     """What of the needs is not there, for images of this platform."""
-    native = {"x86_64": "linux/amd64", "aarch64": "linux/arm64"}.get(facts.machine) == platform
+    native = platform == f"linux/{ARCHES.get(facts.machine)}"
     wanted = set(needs) - ({Need.EMULATION} if native else set())
     bad = (finding for finding in check_host(facts) if finding.standing is not Standing.GOOD)
     return tuple(finding for finding in bad if finding.need in wanted)
@@ -199,7 +200,8 @@ def _rootless(facts: HostFacts) -> Finding:
 
 
 def _emulation(facts: HostFacts) -> Finding:
-    cpu, arch = ("x86_64", "amd64") if facts.machine == "aarch64" else ("aarch64", "arm64")
+    cpu = "x86_64" if facts.machine == "aarch64" else "aarch64"
+    arch = ARCHES[cpu]
     handler, conf = f"qemu-{cpu}", f"/usr/lib/binfmt.d/qemu-{cpu}.conf"
     there = "F" in facts.binfmt.get(handler, "")  # it keeps its interpreter open, so containers need not hold the file
     if facts.systemd:
@@ -269,7 +271,7 @@ def _missing(lacking: Iterable[Finding], facts: HostFacts) -> HostProgramError:
 def _install(findings: Iterable[Finding], env: Mapping[str, str]) -> None:
     line = root_line(findings)
     names = ", ".join(finding.name for finding in findings if root_line([finding]))
-    print(f"installing what this machine lacks: {names}\n+ {line}", file=sys.stderr)
+    tell(f"installing what this machine lacks: {names}", f"+ {line}")
     said: list[str] = []
     quiet = {**env, "DEBIAN_FRONTEND": "noninteractive"}
     if stream(["sh", "-c", line], said.append, env=quiet, timeout_s=INSTALL_TIMEOUT_S) != 0:

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TypeVar
 
-from spark_images.errors import ConfigError
+from spark_images.errors import ConfigError, did_you_mean
 from spark_images.forms import Form
 from spark_images.yaml_nodes import List, Map, Mistakes, Node, Scalar, below, kind_of, read_nodes, shown
 
@@ -193,5 +193,5 @@ def _scalar(mistakes: Mistakes, node: Node, where: str, key: str, form: Form[T])
 
 
 def _nearest(word: str, choices: tuple[str, ...]) -> str:
-    near = difflib.get_close_matches(word, choices, n=1)
-    return f"; did you mean `{near[0]}`?" if near else ""
+    meant = did_you_mean(word, choices)
+    return f"; {meant}" if meant else ""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+import re
 import socket
 import ssl
 import threading
@@ -40,10 +41,11 @@ class Patience:
     def from_env(cls, env: Mapping[str, str]) -> Patience:
         """The default, with the time-out that SPARK_IMAGES_TIMEOUT_S states; UsageError if it states no number."""
         stated = env.get("SPARK_IMAGES_TIMEOUT_S")
-        try:
-            return cls(timeout_s=float(stated)) if stated else cls()
-        except ValueError as err:
-            raise UsageError(f"`SPARK_IMAGES_TIMEOUT_S`: expected a number of seconds, got `{stated}`") from err
+        if not stated:
+            return cls()
+        if not re.fullmatch(r"\d{1,6}(\.\d+)?", stated) or not float(stated):
+            raise UsageError(f"`SPARK_IMAGES_TIMEOUT_S`: expected a number of seconds, got `{stated}`")
+        return cls(timeout_s=float(stated))
 
     def wait_s(self, failures: int, asked_s: float | None) -> float:
         """How long to wait after so many failures, or as long as the server asked, within reason."""

@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import difflib
+from collections.abc import Iterable, Sequence
 from typing import ClassVar
+
+
+def did_you_mean(word: str, known: Iterable[str]) -> str:
+    """`did you mean `x`?` for the nearest known word, "" where none is near."""
+    close = difflib.get_close_matches(word, list(known), n=1)
+    return f"did you mean `{close[0]}`?" if close else ""
 
 
 class SparkImagesError(Exception):
     """A failure that a user can understand and act on; the top level prints it without a traceback.
 
     what: one line, lower case, with literals in backticks. why: further lines, each a fact.
-    hint: what to do next, with the command to run. Raised `from` another error, that one's text follows after "because".
+    hint: what to do next, with the command to run. Raised `from` another error, its text follows after "because".
     """
 
     exit_status: ClassVar[int] = 1

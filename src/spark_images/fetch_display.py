@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from collections import deque
@@ -9,6 +10,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Protocol, Self
 
 from spark_images.download import Transfer
+from spark_images.terminal import is_live, tell
 from spark_images.units import format_size
 
 if TYPE_CHECKING:
@@ -41,7 +43,7 @@ class Lines:
         pass
 
     def note(self, text: str) -> None:
-        print(text, file=sys.stderr, flush=True)
+        tell(text)
 
     def show(self, transfers: Iterable[Transfer], *, done_files: int, done_bytes: int) -> None:
         if self.quiet or time.monotonic() < self._next:
@@ -110,7 +112,7 @@ class Bars:
 
 
 def choose_display(*, files: int, total_bytes: int, quiet: bool) -> Display:
-    """Bars where stderr is a terminal."""
-    if quiet or not sys.stderr.isatty():
+    """Bars where somebody watches."""
+    if quiet or not is_live(sys.stderr, os.environ):
         return Lines(files=files, total_bytes=total_bytes, quiet=quiet)
     return Bars(files=files, total_bytes=total_bytes)

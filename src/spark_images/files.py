@@ -1,14 +1,16 @@
-"""How files are written: whole or not at all, whenever the process or the power goes away."""
+"""Our own small files: written whole or not at all, whenever the process or the power goes away."""
 
 from __future__ import annotations
 
 import errno
+import json
 import os
 import secrets
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 from spark_images.errors import DiskFullError
 from spark_images.units import format_size
@@ -44,6 +46,15 @@ def sync_folder(folder: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def read_json(path: Path) -> dict[str, Any] | None:
+    """The JSON object in a file; None where no file that holds one can be read."""
+    try:
+        data = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+    return data if isinstance(data, dict) else None
 
 
 @contextmanager

@@ -13,6 +13,7 @@ from pathlib import Path
 from spark_images.cache import Cache
 from spark_images.errors import HostProgramError
 from spark_images.process import capture
+from spark_images.units import GIB
 
 BINFMT = Path("/proc/sys/fs/binfmt_misc")
 PROGRAMS = (
@@ -83,9 +84,9 @@ def read_host(env: Mapping[str, str], *, versions: bool = True) -> HostFacts:
         binfmt={path.name: _flags(path.read_text()) for path in BINFMT.glob("qemu-*")},
         cgroup="v2" if controllers.exists() else "v1 beside v2" if Path("/sys/fs/cgroup/unified").exists() else "v1",
         memory_controller="memory" in _text(controllers) or Path("/sys/fs/cgroup/memory").exists(),
-        memory_gib=os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / 2**30,
+        memory_gib=os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / GIB,
         cache=cache,
-        free_gib=shutil.disk_usage(next(at for at in (cache, *cache.parents) if at.exists())).free / 2**30,
+        free_gib=shutil.disk_usage(next(at for at in (cache, *cache.parents) if at.exists())).free / GIB,
     )
 
 

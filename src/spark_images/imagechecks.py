@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from spark_images.cuobjdump import GpuCode
 from spark_images.elf import ElfFacts
 from spark_images.imagefiles import FileType
+from spark_images.platforms import MACHINES
 
-MACHINES = {"arm64": "aarch64", "amd64": "x86_64"}  # OCI architecture -> ELF machine
 HOST_LIBRARIES = frozenset({"libcuda.so.1"})  # mounted from the host's driver by NVIDIA's container runtime
 SHARED_TEMPORARY = frozenset({"/tmp", "/var/tmp", "/run/lock"})  # world-writable with the sticky bit in every Debian
 MAX_LINKS = 40  # as many as Linux follows

@@ -1,16 +1,14 @@
 """Tests of a built image: a pytest plugin that gives them the image, and the runner that the verb `test` calls.
 
-pytest runs in a process of its own, so that its plugins and settings are the tests' alone. Its command is printed and
-can be run again by hand, with `-k` or `--pdb`.
+pytest runs in a process of its own, so that its plugins and settings are the tests' alone. It has the terminal, so that
+further arguments such as `--pdb` work.
 """
 
 from __future__ import annotations
 
 import json
 import os
-import shlex
 import socket
-import subprocess
 import sys
 import xml.etree.ElementTree as ElementTree
 from collections.abc import Callable, Iterator, Sequence
@@ -26,6 +24,8 @@ from spark_images.errors import CheckError
 from spark_images.imagechecks import ImageFile, Tree, tree_of
 from spark_images.imagefiles import FileEntry, walk_files
 from spark_images.oci import read_layout
+from spark_images.process import attach, quoted
+from spark_images.terminal import tell
 
 if TYPE_CHECKING:
     import docker
@@ -58,7 +58,6 @@ class TestResults:
     passed: int
     failures: tuple[Failure, ...]
     seconds: float
-    junit: Path
 
     @property
     def good(self) -> bool:
@@ -95,9 +94,8 @@ def run_image_tests(
 ) -> TestResults:
     """Run images/<name>/tests against an image that the engine holds as `reference`.
 
-    cuobjdump: as unpack_cuobjdump() returns it, None for a project without GPU images. results: a folder that gets
-    junit.xml, results.json and what it takes to run pytest again. Raises CheckError where pytest itself failed: bad
-    arguments, no tests.
+    cuobjdump: as unpack_cuobjdump() returns it, None for a project without GPU images. results: a folder for what goes
+    to pytest and comes from it. Raises CheckError where pytest itself failed: bad arguments, no tests.
     """
     results.mkdir(parents=True, exist_ok=True)
     subject = Subject(
@@ -118,21 +116,19 @@ def run_image_tests(
     command = [sys.executable, "-m", "pytest", "-p", "spark_images.imagetest", f"--subject={described}"]
     command += [f"--junit-xml={junit}", f"--timeout={TEST_TIMEOUT_S}", "--import-mode=importlib"]
     command += ["-p", "no:cacheprovider", str(tests), *pytest_args]
-    print("+", shlex.join(command), file=sys.stderr)
+    tell(quoted(command))
     source = str(Path(__file__).parents[1])
     path = os.pathsep.join(filter(None, [source, os.environ.get("PYTHONPATH", "")]))
     env = {**os.environ, **engine.env, "PYTHONPATH": path}
-    done = subprocess.run(command, cwd=project.root, env=env, check=False)
-    if done.returncode not in (0, 1) or not junit.exists():
+    status = attach(command, cwd=project.root, env=env)
+    if status not in (0, 1) or not junit.exists():
         meanings = {2: "interrupted, or a test file cannot be imported", 4: "bad arguments", 5: "no test was selected"}
-        meaning = meanings.get(done.returncode, "internal error")
+        meaning = meanings.get(status, "internal error")
         raise CheckError(
             f"the tests of `{image.name}` did not run",
-            why=[f"pytest ended with status {done.returncode}: {meaning}", shlex.join(command)],
+            why=[f"pytest ended with status {status}: {meaning}", quoted(command)],
         )
-    outcome = read_junit(junit)
-    (results / "results.json").write_text(json.dumps({**asdict(outcome), "junit": junit.name}, indent=2))
-    return outcome
+    return read_junit(junit)
 
 
 def read_junit(junit: Path) -> TestResults:
@@ -146,7 +142,7 @@ def read_junit(junit: Path) -> TestResults:
         else:
             reason = (bad.get("message") or bad.text or bad.tag).strip().splitlines()
             failures.append(Failure(test=str(case.get("name")), reason=reason[0] if reason else bad.tag))
-    return TestResults(passed=passed, failures=tuple(failures), seconds=round(seconds, 1), junit=junit)
+    return TestResults(passed=passed, failures=tuple(failures), seconds=round(seconds, 1))
 
 
 # --- the plugin -------------------------------------------------------------------------------------------------------

@@ -26,11 +26,6 @@ class Budget:
     because: str
 
     @property
-    def mib(self) -> int:
-        """The budget as engines and build steps get it."""
-        return self.bytes // MIB
-
-    @property
     def gib(self) -> float:
         """The budget as plan_jobs takes it."""
         return self.bytes / GIB

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from spark_images.build import tell
 from spark_images.cache import Cache
 from spark_images.debian_lock import resolve_debs, write_debs_lock
 from spark_images.errors import UsageError
 from spark_images.pins import DebsPin, WheelsPin
 from spark_images.project import Project, nearest
+from spark_images.terminal import tell
 from spark_images.wheel_lock import resolve_wheels, write_wheels_lock
 from spark_images.workfolder import work_folder
 

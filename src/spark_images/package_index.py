@@ -11,7 +11,6 @@ import importlib.util
 import os
 import re
 import shutil
-import subprocess
 import sys
 import threading
 from collections.abc import Iterable, Mapping
@@ -21,13 +20,16 @@ from urllib.parse import unquote, urlsplit, urlunsplit
 
 from spark_images.download import Patience, TransferError, explain, new_session, persist, without_credentials
 from spark_images.errors import ConfigError, ContentError, HostProgramError, RouteError
+from spark_images.platforms import MACHINES
+from spark_images.process import capture
 
 if TYPE_CHECKING:
     import requests
 
+PIP_TIMEOUT_S = 60  # it only reads files; a cold Python on a busy machine takes seconds
 PYPI = "https://pypi.org/simple/"
 GLIBC_MINOR = 36  # Debian 12, the oldest system that the images stand on
-MACHINES = {"linux/amd64": ("x86_64", 5), "linux/arm64": ("aarch64", 17)}  # 2.x of the oldest glibc with a tag
+OLDEST_MINOR = {"x86_64": 5, "aarch64": 17}  # 2.x of the oldest glibc with a tag
 LEGACY = {17: "manylinux2014", 12: "manylinux2010", 5: "manylinux1"}  # PEP 600
 
 
@@ -66,10 +68,10 @@ def read_pip_config(env: Mapping[str, str] = os.environ) -> PipConfig:
     else:
         raise HostProgramError("pip is not installed, so its configuration cannot be read", hint="python -m ensurepip")
     command = (*pip, "--disable-pip-version-check", "config", "list")
-    ended = subprocess.run(command, env=dict(env), capture_output=True, text=True, check=False)
-    if ended.returncode != 0:
+    ended = capture(command, env=env, timeout_s=PIP_TIMEOUT_S)
+    if ended.status != 0:
         raise HostProgramError("pip cannot read its configuration", why=tuple(ended.stderr.strip().splitlines()[-3:]))
-    return parse_pip_config(ended.stdout)
+    return parse_pip_config(ended.stdout.decode())
 
 
 def parse_pip_config(listing: str) -> PipConfig:
@@ -230,9 +232,9 @@ def select_wheel(
     from packaging.tags import Tag, compatible_tags, cpython_tags
     from packaging.utils import InvalidWheelFilename, parse_wheel_filename
 
-    machine, oldest = MACHINES[platform]
+    machine = MACHINES[platform.removeprefix("linux/")]
     platforms: list[str] = []
-    for minor in range(GLIBC_MINOR, oldest - 1, -1):
+    for minor in range(GLIBC_MINOR, OLDEST_MINOR[machine] - 1, -1):
         platforms.append(f"manylinux_2_{minor}_{machine}")
         if minor in LEGACY:
             platforms.append(f"{LEGACY[minor]}_{machine}")

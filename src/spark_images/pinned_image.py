@@ -45,7 +45,7 @@ def fetch_image(
             try:
                 ended = run_watched(command, folder=folder, stall_s=stall_s, stop=stop, env=os.environ)
             except RouteError as err:
-                raise _no_route(pin, err.what) from err.__cause__
+                raise _no_route(pin, err.what) from None
             if ended.status != 0:
                 raise _no_route(pin, ended.stderr)
             return ended.stdout

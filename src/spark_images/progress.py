@@ -9,6 +9,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Self, TextIO, assert_never
 
 from spark_images.buildlog import Cached, Event, Instruction, StepBegun, StepEnded, StepSampled, UnitBuilt
+from spark_images.terminal import is_live
 from spark_images.units import GIB, MIB, format_duration, format_size
 
 if TYPE_CHECKING:
@@ -56,7 +57,7 @@ class Progress:
         self._last_plain_s = 0.0
         self._live: Live | None = None
         self._folds = env.get("GITHUB_ACTIONS") == "true"
-        self._terminal = stream.isatty() and not env.get("CI") and env.get("TERM", "dumb") != "dumb"
+        self._terminal = is_live(stream, env)
 
     def __enter__(self) -> Self:
         if self._terminal:

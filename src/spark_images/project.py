@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import hashlib
 import platform
 from collections.abc import Iterable, Mapping
@@ -11,16 +10,16 @@ from functools import cached_property
 from pathlib import Path
 from typing import TypeVar
 
-from spark_images.errors import ConfigError, DriftError, UsageError
+from spark_images.errors import ConfigError, DriftError, UsageError, did_you_mean
 from spark_images.images import Image, read_images
 from spark_images.locks import DebsLock, WheelsLock, read_debs_lock, read_wheels_lock
 from spark_images.pins import DebsPin, ImagePin, Pins, WheelsPin, read_pins
 from spark_images.plan import Plan, image_config, make_plan, source_pin
+from spark_images.platforms import ARCHES
 from spark_images.render import render_dockerfile
 from spark_images.targets import Target, read_targets
 
 Named = TypeVar("Named", Image, Target)
-MACHINES = {"x86_64": "linux/amd64", "aarch64": "linux/arm64"}
 
 
 @dataclass(frozen=True)
@@ -149,15 +148,15 @@ class Project:
 def host_platform() -> str:
     """This machine's platform in OCI words: "linux/amd64" or "linux/arm64"."""
     machine = platform.machine()
-    if machine not in MACHINES:
-        raise UsageError(f"no builds on `{machine}` machines", hint=f"supported: {', '.join(MACHINES)}")
-    return MACHINES[machine]
+    if machine not in ARCHES:
+        raise UsageError(f"no builds on `{machine}` machines", hint=f"supported: {', '.join(ARCHES)}")
+    return f"linux/{ARCHES[machine]}"
 
 
 def nearest(word: str, known: Iterable[str]) -> str:
     """` (did you mean `x`?)` for the nearest known word, or nothing."""
-    close = difflib.get_close_matches(word, list(known), n=1)
-    return f" (did you mean `{close[0]}`?)" if close else ""
+    meant = did_you_mean(word, known)
+    return f" ({meant})" if meant else ""
 
 
 def _named(name: str, known: tuple[Named, ...], what: str) -> Named:

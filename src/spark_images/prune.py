@@ -6,13 +6,14 @@ import os
 import shutil
 from typing import assert_never
 
-from spark_images.build import tell
+from spark_images.build import build_runs
 from spark_images.cache import Cache
 from spark_images.errors import EngineError
 from spark_images.pinned_image import image_blobs
 from spark_images.pins import ArchivePin, DebsPin, GitPin, ImagePin, RequirementsPin, SdistPin, WheelsPin
 from spark_images.project import Project
 from spark_images.store import Store
+from spark_images.terminal import tell
 from spark_images.units import format_size
 from spark_images.workfolder import remove_abandoned
 
@@ -24,9 +25,13 @@ def prune(project: Project, *, cache: Cache, dry_run: bool) -> None:
     pruned = store.prune(keep, dry_run=dry_run)
     would = "would remove" if dry_run else "removed"
     tell(f"{would} {pruned.count} objects, {format_size(pruned.size_bytes)}; {len(keep)} are named by pins")
-    if cache.roots.is_dir() and not dry_run:
-        shutil.rmtree(cache.roots)
-        tell("removed the assembled root file systems")
+    if dry_run or not cache.roots.is_dir():
+        return
+    if build_runs(cache):
+        tell("left the assembled root file systems: a build runs")
+        return
+    shutil.rmtree(cache.roots)
+    tell("removed the assembled root file systems")
 
 
 def named_digests(project: Project, store: Store) -> set[str]:

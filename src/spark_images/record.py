@@ -2,7 +2,8 @@
 
 <UTC time>-<image>-<target>-<base>-<plan_id[:12]>-<4 hex>/
     started.json plan.json   there as soon as the folder is
-    log.txt replay.sh        while it runs
+    log.txt build/           while it runs
+    replay.sh                when the engine has ended
     result.json              once, at the end; an attempt without it whose process is gone was interrupted
     tests.json push.json …   later, numbered when they repeat
 """
@@ -26,7 +27,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 from spark_images.buildlog import Step
 from spark_images.engine.base import EngineFacts
 from spark_images.errors import InterruptedByUser, SparkImagesError
-from spark_images.files import create_text, room_on, sync_folder, write_text
+from spark_images.files import create_text, read_json, room_on, sync_folder, write_text
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -41,7 +42,6 @@ class Outcome(Enum):
     """How an attempt ended. RUNNING is never written: a record without a result is that while its process lives."""
 
     BUILT = "built"
-    ALREADY = "already"
     FAILED = "failed"
     INTERRUPTED = "interrupted"
     RUNNING = "running"
@@ -215,13 +215,13 @@ class RecordView:
     @cached_property
     def plan(self) -> dict[str, Any]:
         """The plan's document; empty if it cannot be read."""
-        return _read(self.folder / "plan.json") or {}
+        return read_json(self.folder / "plan.json") or {}
 
     def appended(self, kind: str) -> tuple[dict[str, Any], ...]:
         """What append_to_record added of this kind, oldest first."""
         names = [path for path in self.folder.glob(f"{kind}*.json") if re.fullmatch(rf"{kind}(-\d+)?\.json", path.name)]
         names.sort(key=lambda path: (len(path.name), path.name))
-        return tuple(data for path in names if (data := _read(path)) is not None)
+        return tuple(data for path in names if (data := read_json(path)) is not None)
 
 
 def read_records(records: Path, *, proc: Path = _PROC) -> tuple[RecordView, ...]:
@@ -233,7 +233,7 @@ def read_records(records: Path, *, proc: Path = _PROC) -> tuple[RecordView, ...]
 
 
 def _view(folder: Path, proc: Path) -> RecordView | None:
-    started = _read(folder / "started.json")
+    started = read_json(folder / "started.json")
     if started is None:
         return None
     result = _result(folder / "result.json")
@@ -260,7 +260,7 @@ def _view(folder: Path, proc: Path) -> RecordView | None:
 
 
 def _result(path: Path) -> Result | None:
-    data = _read(path)
+    data = read_json(path)
     if data is None:
         return None
     try:
@@ -274,14 +274,6 @@ def _result(path: Path) -> Result | None:
 def _known(kind: type[_T], data: Mapping[str, Any]) -> _T:
     """The dataclass from what it knows of the data: clones of different ages share one cache."""
     return kind(**{field.name: data[field.name] for field in fields(kind) if field.name in data})
-
-
-def _read(path: Path) -> dict[str, Any] | None:
-    try:
-        data = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return None
-    return data if isinstance(data, dict) else None
 
 
 def _json(data: Mapping[str, object]) -> str:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-from spark_images.build import local_reference, tell
+from spark_images.build import local_reference
 from spark_images.cache import Cache
 from spark_images.errors import RegistryError, UsageError
 from spark_images.imageconfig import PLAN_LABEL
@@ -23,6 +23,7 @@ from spark_images.oci import Layout, read_layout, verify_blobs
 from spark_images.project import Project
 from spark_images.skopeo import copy, host_of, look
 from spark_images.targets import Target
+from spark_images.terminal import tell
 from spark_images.units import format_size
 
 _HOST = r"(?:localhost(?::\d+)?|[A-Za-z0-9-]+:\d+|[A-Za-z0-9-]+(?:\.[A-Za-z0-9-]+)+(?::\d+)?)"

@@ -13,7 +13,7 @@ from spark_images.units import GIB, MIB, format_duration
 if TYPE_CHECKING:
     from rich.console import Console
 
-_STYLES = {"built": "green", "failed": "bold red", "interrupted": "yellow", "running": "cyan", "already": "dim"}
+_STYLES = {"built": "green", "failed": "bold red", "interrupted": "yellow", "running": "cyan"}
 _BAR = 24  # columns
 
 

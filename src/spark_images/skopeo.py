@@ -11,11 +11,11 @@ import os
 import re
 from pathlib import Path
 
-from spark_images.build import tell
 from spark_images.download import Patience
 from spark_images.errors import RegistryError
-from spark_images.process import capture, stream
 from spark_images.files import disk_full_error
+from spark_images.process import capture, stream
+from spark_images.terminal import tell
 
 SLOWEST_BYTES_PER_S = 100_000  # a transfer that is slower on the whole has hung
 _GRACE_S = 30  # skopeo ends itself at its time-out; only if it does not, we do

@@ -7,9 +7,10 @@ import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
-from spark_images.files import write_text
+from spark_images.files import room_on, write_text
 from spark_images.plan import Plan
 from spark_images.store import Store
+from spark_images.units import MIB
 
 
 @dataclass(frozen=True)
@@ -39,14 +40,15 @@ def stage(plan: Plan, folder: Path, *, scripts: Path, jobs: int, memory_bytes: i
     scripts: the project's scripts/. jobs: compile jobs at once. memory_bytes: the cap, None for no cap.
     """
     staged = Staged(folder)
-    staged.scripts.mkdir(parents=True)
-    staged.dockerfile.write_text(plan.dockerfile)
-    for name, _ in plan.scripts:
-        shutil.copy(scripts / name, staged.scripts / name)
-        (staged.scripts / name).chmod(0o755)
-    memory_mib = 0 if memory_bytes is None else memory_bytes // 2**20
+    memory_mib = 0 if memory_bytes is None else memory_bytes // MIB
     compile_cache = "ignore" if cold else "on"
-    staged.limits.write_text(f"JOBS={jobs}\nMEMORY_MIB={memory_mib}\nCOMPILE_CACHE={compile_cache}\n")
+    with room_on(folder):
+        staged.scripts.mkdir(parents=True)
+        staged.dockerfile.write_text(plan.dockerfile)
+        for name, _ in plan.scripts:
+            shutil.copy(scripts / name, staged.scripts / name)
+            (staged.scripts / name).chmod(0o755)
+        staged.limits.write_text(f"JOBS={jobs}\nMEMORY_MIB={memory_mib}\nCOMPILE_CACHE={compile_cache}\n")
     return staged
 
 

@@ -8,12 +8,13 @@ from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
 
-from spark_images.build import local_reference, tell
+from spark_images.build import local_reference
 from spark_images.cache import Cache
 from spark_images.errors import CheckError, UsageError
 from spark_images.images import Image
 from spark_images.project import Project
 from spark_images.targets import Target
+from spark_images.terminal import tell
 from spark_images.workfolder import work_folder
 
 INSPECT_PIN = "cuda-inspect"  # holds NVIDIA's cuobjdump; a project without GPU images needs none
@@ -63,7 +64,7 @@ def test(
         )
     record = last_built(read_records(cache.records), image.name, target.name, base)
     if record is not None and record.plan_id == plan.plan_id:
-        tested = {**asdict(results), "junit": None, "engine": chosen.name, "digest": layout.manifest_digest}
+        tested = {**asdict(results), "engine": chosen.name, "digest": layout.manifest_digest}
         append_to_record(record.folder, "tests", {**tested, "when": datetime.now(UTC).isoformat(timespec="seconds")})
     if not results.good:
         raise CheckError(

@@ -19,8 +19,8 @@ def run_watched(
 ) -> Captured:
     """Run the command to its end. folder: what it writes into; progress messages count as growth, too.
 
-    Raises RouteError where nothing grew for stall_s seconds, InterruptedByUser when `stop` is set, HostProgramError where
-    the program is not installed, DiskFullError where it failed and said so.
+    Raises RouteError where nothing grew for stall_s seconds, InterruptedByUser when `stop` is set, HostProgramError
+    where the program is not installed, DiskFullError where it failed and said so.
     """
     size, grew_s = -1, time.monotonic()
     looked_s = 0.0

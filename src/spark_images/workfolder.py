@@ -23,9 +23,12 @@ def work_folder(cache: Cache, name: str) -> Iterator[Path]:
     cache.work.mkdir(parents=True, exist_ok=True)
     while True:
         folder = Path(tempfile.mkdtemp(prefix=f"{name}-", dir=cache.work))
-        holder = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            holder = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+        except FileNotFoundError:
+            continue  # remove_abandoned was between the two lines
         fcntl.flock(holder, fcntl.LOCK_EX)  # ends with this process, however it ends
-        if folder.is_dir():  # else remove_abandoned was between the two lines
+        if folder.is_dir():  # else it was between these
             break
         os.close(holder)
     try:

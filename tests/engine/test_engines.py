@@ -29,7 +29,7 @@ from spark_images.engine.attempt import build_env, owner_of
 from spark_images.engine.base import OWNER, BuildRequest, Engine, RootImage
 from spark_images.engine.containers import running
 from spark_images.engine.smallest import smallest_program
-from spark_images.errors import DiskFullError, EngineError, EngineTooOldError, UsageError
+from spark_images.errors import CanonicalError, DiskFullError, EngineError, EngineTooOldError, UsageError
 from spark_images.oci import read_layout
 
 MIB = 1 << 20
@@ -229,6 +229,18 @@ def test_what_is_loaded_has_the_layouts_config_digest(bench: Bench, tmp_path: Pa
         assert tags == [reference]
     finally:
         bench.engine.client().images.remove(reference)
+
+
+def test_a_damaged_layer_is_named_and_nothing_is_loaded(bench: Bench, tmp_path: Path) -> None:
+    root = tiny.write_root(tmp_path, "damaged", {"probe": os.urandom(100_000)})
+    layer = read_layout(root.layout).layers[0]
+    blob = root.layout / "blobs" / "sha256" / layer.digest.removeprefix("sha256:")
+    blob.chmod(0o644)
+    blob.write_bytes(blob.read_bytes()[:50_000] + bytes(layer.size_bytes - 50_000))
+    reference = f"localhost/spark-images/test-load:{os.getpid()}"
+    with pytest.raises((CanonicalError, EngineError), match=r"is damaged|`podman pull` failed"):
+        bench.engine.load(root.layout, reference)
+    assert bench.engine.image_id(reference) is None
 
 
 def test_loading_again_moves_the_name_to_the_other_image(bench: Bench, tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""A project folder with every kind of pin that has contents, small enough to be rendered and planned in milliseconds."""
+"""A project folder with every kind of pin that has contents, small enough to be planned in milliseconds."""
 
 from __future__ import annotations
 
@@ -53,7 +53,11 @@ buildkit:
 """
 TARGETS = """\
 gb10:
-  {platform: linux/arm64, compute-capability: 12.1a, cuda-architecture: 121a-real, cpu-architecture: armv9-a, description: DGX Spark}
+  platform: linux/arm64
+  compute-capability: 12.1a
+  cuda-architecture: 121a-real
+  cpu-architecture: armv9-a
+  description: DGX Spark
 cpu: {platform: linux/amd64, cpu-architecture: x86-64-v3, description: a PC}
 hopper: {platform: linux/amd64, cpu-architecture: x86-64-v3, description: a server}
 """

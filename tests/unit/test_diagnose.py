@@ -17,7 +17,7 @@ from spark_images.errors import (
 LOGS = Path(__file__).parent.parent / "golden" / "logs"
 
 # Real logs of podman 4.3 and BuildKit 0.32: what failed -> (kind, how its first error line begins, file or host)
-EXPECTED = {
+EXPECTED: dict[str, tuple[Kind, str | tuple[str, ...], str]] = {
     "bad_dockerfile": (Kind.ENGINE, ("ERROR: failed to build: ", 'Error: building at STEP "COPYY '), ""),
     "cap_not_proved": (Kind.CAP_NOT_PROVED, "[spark] cap not proved: this step may use 0 MiB", ""),
     "command_missing": (Kind.UNKNOWN, "/spark/scripts/toy_command_missing: line 3: cmake: command not found", ""),

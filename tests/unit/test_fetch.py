@@ -294,7 +294,7 @@ def test_error_of_one_stops_the_others_and_keeps_what_is_complete(server: FileSe
 
 def test_file_that_cannot_fit_is_refused_before_a_byte_comes(server: FileServer, store: Store) -> None:
     content = file_content(DATA, UrlRoute(url=server.url("/thing")), size_bytes=1 << 60)
-    with pytest.raises(DiskFullError, match="no room in"):
+    with pytest.raises(DiskFullError, match="no room left to write"):
         fetch([content], store=store, patience=QUICK)
     assert server.asked == []
 

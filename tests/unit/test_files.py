@@ -67,9 +67,10 @@ def test_file_is_whole_while_it_is_rewritten_and_after_the_writer_is_killed(tmp_
 
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT])
 def test_no_room_names_the_place_and_the_way_out(tmp_path: Path, number: int) -> None:
-    with pytest.raises(DiskFullError) as caught, room_on(tmp_path / "not" / "there"):
+    with pytest.raises(DiskFullError) as caught, room_on(tmp_path / "not" / "there", 5 << 20):
         raise OSError(number, os.strerror(number))
     assert f"no room left to write `{tmp_path}/not/there`" in caught.value.render()
+    assert "5 MiB are needed; its file system has " in caught.value.render()
     assert "nox -s prune" in caught.value.hint
 
 

@@ -14,6 +14,8 @@ import pytest
 from spark_images import process
 from spark_images.errors import HostProgramError
 
+OUR_SOURCE = {**os.environ, "PYTHONPATH": str(Path(process.__file__).parents[1])}
+
 
 def gone(pid: int, within_s: float = 5.0) -> bool:
     """Whether the process has ended (a zombie counts) within the time."""
@@ -136,11 +138,50 @@ def test_a_signal_to_us_ends_the_program_and_its_children(number: signal.Signals
         "except KeyboardInterrupt:\n"
         "  raise SystemExit(130)\n"
     )
-    env = {**os.environ, "PYTHONPATH": str(Path(process.__file__).parents[1])}
-    ours = subprocess.Popen([sys.executable, "-c", code], env=env, stdout=subprocess.PIPE, text=True)
+    ours = subprocess.Popen([sys.executable, "-c", code], env=OUR_SOURCE, stdout=subprocess.PIPE, text=True)
     assert ours.stdout is not None
     children = [int(word) for word in ours.stdout.readline().split()]
     ours.send_signal(number)
     assert ours.wait(timeout=15) == 130
     assert len(children) == 2
     assert all(gone(child) for child in children)
+
+
+def test_what_a_watcher_raises_ends_the_program() -> None:
+    def refuse(written_bytes: int) -> None:
+        if written_bytes:
+            raise RuntimeError(f"{written_bytes} bytes are enough")
+
+    began = time.monotonic()
+    with pytest.raises(RuntimeError, match="5 bytes are enough"):
+        process.capture(["sh", "-c", "echo word; sleep 60"], watch=refuse)
+    assert time.monotonic() - began < 5
+
+
+def test_an_attached_program_has_our_streams() -> None:
+    code = "import sys; from spark_images import process; sys.exit(process.attach(['sh', '-c', 'cat; exit 3']))"
+    ours = subprocess.run(
+        [sys.executable, "-c", code], env=OUR_SOURCE, input=b"typed", capture_output=True, check=False
+    )
+    assert (ours.returncode, ours.stdout) == (3, b"typed")
+
+
+def test_a_signal_to_us_lets_an_attached_program_put_things_away() -> None:
+    code = (
+        "import signal, sys\n"
+        "from spark_images import process\n"
+        "def interrupt(number, frame): raise KeyboardInterrupt('SIGTERM')\n"
+        "signal.signal(signal.SIGTERM, interrupt)\n"
+        "theirs = 'import time\\ntry:\\n  print(1, flush=True)\\n  time.sleep(60)\\n'\n"
+        "theirs += 'except KeyboardInterrupt:\\n  time.sleep(1)\\n  print(\"tidy\")'\n"
+        "try:\n"
+        "  process.attach([sys.executable, '-c', theirs])\n"
+        "except KeyboardInterrupt:\n"
+        "  raise SystemExit(130)\n"
+    )
+    with subprocess.Popen([sys.executable, "-c", code], env=OUR_SOURCE, stdout=subprocess.PIPE, text=True) as ours:
+        assert ours.stdout is not None
+        ours.stdout.readline()
+        ours.send_signal(signal.SIGTERM)
+        assert ours.wait(timeout=15) == 130
+        assert ours.stdout.read() == "tidy\n"

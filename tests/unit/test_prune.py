@@ -57,8 +57,9 @@ def name_in_pins(project: Project, letter: str, digest: str) -> Project:
 
 def test_every_kind_of_pin_names_its_contents(project: Project, cache: Cache) -> None:
     git, archive, sdist, image = (f"sha256:{letter * 64}" for letter in "abcd")
-    locked = {f"sha256:{one.sha256}" for one in (*WHEELS.wheels, *DEBS.debs)}
-    assert named_digests(project, Store(cache.store)) == {git, archive, sdist, image} | locked
+    wheels = {f"sha256:{wheel.sha256}" for wheel in WHEELS.wheels}
+    debs = {f"sha256:{deb.sha256}" for deb in DEBS.debs}
+    assert named_digests(project, Store(cache.store)) == {git, archive, sdist, image} | wheels | debs
 
 
 def test_an_image_names_all_that_its_manifests_lead_to(project: Project, cache: Cache) -> None:

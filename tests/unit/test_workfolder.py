@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -106,4 +108,40 @@ def test_locks_of_builds_are_no_work_folders(cache: Cache) -> None:
 
 
 def test_a_cache_without_work_folders_has_none_to_remove(cache: Cache) -> None:
+    assert remove_abandoned(cache) == ()
+
+
+@pytest.mark.parametrize(("module", "line"), [(os, "open"), (fcntl, "flock")], ids=["opened", "locked"])
+def test_a_folder_that_is_removed_before_it_is_held_is_made_again(
+    cache: Cache, monkeypatch: pytest.MonkeyPatch, module: Any, line: str
+) -> None:
+    """Another process cleans between the lines of work_folder."""
+    really = getattr(module, line)
+
+    def clean_first(*arguments: Any) -> Any:
+        monkeypatch.undo()
+        assert len(remove_abandoned(cache)) == 1
+        return really(*arguments)
+
+    monkeypatch.setattr(module, line, clean_first)
+    with work_folder(cache, "hello") as folder:
+        assert folder.is_dir()
+    assert list(cache.work.iterdir()) == []
+
+
+@pytest.mark.parametrize(("module", "line"), [(os, "open"), (fcntl, "flock")], ids=["opened", "locked"])
+def test_a_folder_that_goes_away_while_it_is_looked_at_was_not_abandoned(
+    cache: Cache, monkeypatch: pytest.MonkeyPatch, module: Any, line: str
+) -> None:
+    """Its owner ends, or another cleaner is faster, between the lines of remove_abandoned."""
+    folder = cache.work / "hello-abc"
+    folder.mkdir(parents=True)
+    really = getattr(module, line)
+
+    def remove_first(*arguments: Any) -> Any:
+        monkeypatch.undo()
+        folder.rmdir()
+        return really(*arguments)
+
+    monkeypatch.setattr(module, line, remove_first)
     assert remove_abandoned(cache) == ()

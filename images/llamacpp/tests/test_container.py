@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from testinfra.host import Host
 
-from spark_images.imagechecks import MACHINES
 from spark_images.imagetest import COMMAND_TIMEOUT_S, ImageUnderTest
+from spark_images.platforms import MACHINES
 
 
 def output(inside: Host, command: str, *arguments: str) -> str:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from spark_images.errors import EngineError, UsageError
+from spark_images.errors import EngineError, UsageError, did_you_mean
 
 if TYPE_CHECKING:
     from spark_images.cache import Cache
@@ -25,12 +24,8 @@ def choose_engine(name: str | None, *, cache: Cache, buildkit_image: str, env: M
     from spark_images.engine.podman import PodmanEngine
 
     if name is not None and name not in NAMES:
-        near = difflib.get_close_matches(name, NAMES, n=1)
-        raise UsageError(
-            f"unknown engine `{name}`",
-            why=["engines are `docker` and `podman`"],
-            hint=f"did you mean `{near[0]}`?" if near else "leave it out to take the one that answers",
-        )
+        hint = did_you_mean(name, NAMES) or "leave it out to take the one that answers"
+        raise UsageError(f"unknown engine `{name}`", why=["engines are `docker` and `podman`"], hint=hint)
     tried = []
     for engine in (BuildKitEngine(cache, buildkit_image, env=env), PodmanEngine(cache, env=env)):
         if name in (None, engine.name):

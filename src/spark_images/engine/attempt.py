@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-import contextlib
-import fcntl
 import hashlib
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 from spark_images import process
 from spark_images.cache import Cache
 from spark_images.engine.base import BuildRequest
 from spark_images.errors import DiskFullError, EngineError
+from spark_images.exclusive import alone, try_alone
 
+_LOCK = "build.lock"
 # Variables that would change what is built: a date, a platform, another builder, an isolation without a memory cap.
 _NOT_FOR_BUILDS = (
     "SOURCE_DATE_EPOCH",
@@ -44,35 +45,14 @@ def check_request(request: BuildRequest) -> None:
         raise EngineError("the build cannot start: a part of it is missing", why=missing)
 
 
-@contextlib.contextmanager
-def only_build(folder: Path, on_line: Callable[[str], None]) -> Iterator[None]:
+def only_build(folder: Path, on_line: Callable[[str], None]) -> AbstractContextManager[None]:
     """Waits, and says so, until no other build uses this folder: each may take all the memory of the host."""
-    with _locked(folder, blocking=False) as alone:
-        if alone:
-            yield
-            return
-    on_line("waiting for another build on this engine to end")
-    with _locked(folder, blocking=True):
-        yield
+    return alone(folder / _LOCK, on_wait=lambda: on_line("waiting for another build on this engine to end"))
 
 
-@contextlib.contextmanager
-def if_no_build(folder: Path) -> Iterator[bool]:
+def if_no_build(folder: Path) -> AbstractContextManager[bool]:
     """True, and no build begins while inside; False where one runs."""
-    with _locked(folder, blocking=False) as alone:
-        yield alone
-
-
-@contextlib.contextmanager
-def _locked(folder: Path, *, blocking: bool) -> Iterator[bool]:
-    folder.mkdir(parents=True, exist_ok=True)
-    with (folder / "build.lock").open("w") as lock:  # the lock ends with this process, however it ends
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX if blocking else fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            yield False
-            return
-        yield True
+    return try_alone(folder / _LOCK)
 
 
 def run_engine(command: Sequence[str], on_line: Callable[[str], None], *, env: Mapping[str, str]) -> int:
@@ -86,9 +66,10 @@ def run_engine(command: Sequence[str], on_line: Callable[[str], None], *, env: M
 
     status = process.stream(command, watch, env=env, echo=on_line)
     if status != 0 and full:
-        raise DiskFullError(
-            "the engine ran out of disk",
-            why=full[-1:],
-            hint="`nox -s clean` removes what earlier builds left",
-        )
+        raise engine_disk_full(full[-1])
     return status
+
+
+def engine_disk_full(*said: str) -> DiskFullError:
+    """The error for an engine whose own storage is full. said: its words."""
+    return DiskFullError("the engine ran out of disk", why=said, hint="`nox -s clean` removes what earlier builds left")

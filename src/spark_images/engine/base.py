@@ -20,7 +20,7 @@ class EngineFacts:
 
     name: str  # "podman" or "docker"
     version: str
-    builder: str  # "buildah 1.28.2" or "BuildKit v0.32.2 (local/buildkit:v0.32.2)"
+    builder: str  # "buildah 1.28.2" or "BuildKit docker.io/moby/buildkit:v0.32.2 by buildx 0.30.1"
     runtime: str  # OCI runtime that is used: "crun", "runc"
     cgroup: str  # "v1" or "v2"
 

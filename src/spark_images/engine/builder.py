@@ -14,7 +14,7 @@ from typing import Any
 from spark_images import process
 from spark_images.engine.smallest import write_root
 from spark_images.errors import EngineError
-from spark_images.files import write_text
+from spark_images.files import read_json, write_text
 
 # BuildKit's own policy throws cache mounts away, the compile cache with them, 48 h after their last use. Here no rule
 # takes them (ccache bounds itself), and what finished steps left goes when the disk gets tight.
@@ -75,11 +75,10 @@ class Builder:
     def caps_steps(self) -> bool:
         """Whether `--resource memory=` works on this builder: tried once for each state of buildx and BuildKit."""
         plugin = process.capture(["docker", "buildx", "version"], env=self.env).stdout.decode().strip()
-        known, key = self.folder / "resource.json", [plugin, self.image]
-        if known.exists():
-            remembered = json.loads(known.read_text())
-            if remembered["key"] == key:
-                return bool(remembered["works"])
+        remembered, key = self.folder / "resource.json", [plugin, self.image]
+        known = read_json(remembered)
+        if known and known["key"] == key:
+            return bool(known["works"])
         with tempfile.TemporaryDirectory(dir=self.folder) as folder:
             write_root(Path(folder, "root"))
             dockerfile = Path(folder, "Dockerfile")
@@ -90,7 +89,7 @@ class Builder:
             works = tried.status == 0
             if not works and process.capture([*command, f"{folder}/root"], env=self.env).status != 0:
                 raise EngineError("BuildKit cannot run a step", why=tried.stderr.strip().splitlines()[-3:])
-        write_text(known, json.dumps({"key": key, "works": works}))
+        write_text(remembered, json.dumps({"key": key, "works": works}))
         return works
 
     def remove(self) -> tuple[str, ...]:

@@ -107,11 +107,12 @@ class BuildKitEngine:
 
     def load(self, layout: Path, reference: str) -> None:
         """See Engine. The daemon only takes archives: one is streamed to it, no file is written."""
+        from spark_images.engine.containers import sdk_errors
         from spark_images.oci import read_layout
 
         read = read_layout(layout)
         client = self.client()
-        with _archive(read, reference) as archive:
+        with sdk_errors(f"load `{reference}`"), _archive(read, reference) as archive:
             client.images.load(archive)
         found = self._get(f"/images/{reference}/json")
         if found["Id"] == read.config_digest:
@@ -220,5 +221,5 @@ def _archive(layout: Layout, reference: str) -> Iterator[BinaryIO]:
             yield archive
     finally:
         writer.join()  # once nobody reads any more, its next write fails
-    if failed:
-        raise failed[0]
+        if failed and not isinstance(failed[0], BrokenPipeError):
+            raise failed[0]  # says more than the daemon's complaint about half an archive

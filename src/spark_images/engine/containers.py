@@ -11,13 +11,15 @@ from typing import TYPE_CHECKING, Any
 import docker
 import docker.errors
 import docker.types
+import requests
 
+from spark_images.engine.attempt import engine_disk_full
 from spark_images.engine.base import LABEL, OWNER
+from spark_images.errors import EngineError
+from spark_images.platforms import ARCHES
 
 if TYPE_CHECKING:
     from docker.models.containers import Container
-
-_ARCHES = {"x86_64": "amd64", "aarch64": "arm64"}
 
 
 class EngineClient(docker.DockerClient):
@@ -26,6 +28,17 @@ class EngineClient(docker.DockerClient):
     def __init__(self, address: Path, labels: Mapping[str, str]) -> None:
         super().__init__(base_url=f"unix://{address}", version="auto", timeout=120)
         self.labels = dict(labels)
+
+
+@contextlib.contextmanager
+def sdk_errors(doing: str) -> Iterator[None]:
+    """Turns what the SDK raises inside the block into EngineError, or DiskFullError. doing: "load `x`"."""
+    try:
+        yield
+    except (docker.errors.DockerException, requests.RequestException) as err:
+        if "no space left on device" in str(err).lower():
+            raise engine_disk_full(str(err)) from err
+        raise EngineError(f"the engine could not {doing}") from err
 
 
 @contextlib.contextmanager
@@ -51,7 +64,7 @@ def running(
     """
     architecture = str(client.images.get(image).attrs["Architecture"])
     options: dict[str, Any] = {"entrypoint": list(entrypoint)} if entrypoint is not None else {}
-    if architecture != _ARCHES.get(platform.machine()):
+    if architecture != ARCHES.get(platform.machine()):
         options["platform"] = (
             f"linux/{architecture}"  # said outright, an engine does not warn about it or look for another
         )
@@ -80,8 +93,9 @@ def running(
 def remove_containers(client: docker.DockerClient, owner: str) -> tuple[str, ...]:
     """Remove the containers that running() started for this owner; a line for each."""
     removed = []
-    for container in client.containers.list(all=True, filters={"label": f"{OWNER}={owner}"}):
-        with contextlib.suppress(docker.errors.NotFound):  # its own process has just removed it
-            container.remove(force=True, v=True)
-            removed.append(f"container {container.name}")
+    with sdk_errors("remove the containers that are left"):
+        for container in client.containers.list(all=True, filters={"label": f"{OWNER}={owner}"}):
+            with contextlib.suppress(docker.errors.NotFound):  # its own process has just removed it
+                container.remove(force=True, v=True)
+                removed.append(f"container {container.name}")
     return tuple(removed)

@@ -32,7 +32,10 @@ def docker_socket(env: Mapping[str, str]) -> Path:
 
 def _context_address(env: Mapping[str, str]) -> str | None:
     """The address of docker's current context, None for the default one."""
-    folder = Path(env.get("DOCKER_CONFIG") or Path(env.get("HOME") or Path.home(), ".docker"))
+    try:
+        folder = Path(env.get("DOCKER_CONFIG") or Path(env.get("HOME") or Path.home(), ".docker"))
+    except RuntimeError:  # a user without a home folder has no contexts
+        return None
     context = env.get("DOCKER_CONTEXT") or _json(folder / "config.json").get("currentContext") or "default"
     if context == "default":
         return None

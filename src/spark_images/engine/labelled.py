@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-_ARCHES = {"x86_64": "amd64", "aarch64": "arm64"}
+from spark_images.platforms import ARCHES
 
 
 def write_labelled(layout: Path, folder: Path, labels: Mapping[str, str], *, made_for: str) -> None:
@@ -21,7 +21,7 @@ def write_labelled(layout: Path, folder: Path, labels: Mapping[str, str], *, mad
     index = json.loads((layout / "index.json").read_bytes())
     manifest = _blob(layout, index["manifests"][0]["digest"])
     config = _blob(layout, manifest["config"]["digest"])
-    config["architecture"] = _ARCHES[platform.machine()]
+    config["architecture"] = ARCHES[platform.machine()]
     config.pop("variant", None)
     settings = config["config"] = config.get("config") or {}
     settings["Labels"] = {**(settings.get("Labels") or {}), **labels}

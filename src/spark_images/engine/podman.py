@@ -14,7 +14,15 @@ from typing import TYPE_CHECKING
 from spark_images import process
 from spark_images.cache import Cache
 from spark_images.engine import podman_left, podman_trial
-from spark_images.engine.attempt import build_env, check_request, if_no_build, only_build, owner_of, run_engine
+from spark_images.engine.attempt import (
+    build_env,
+    check_request,
+    engine_disk_full,
+    if_no_build,
+    only_build,
+    owner_of,
+    run_engine,
+)
 from spark_images.engine.base import LABEL, OWNER, BuildOutcome, BuildRequest, EngineFacts, RootImage
 from spark_images.engine.labelled import write_labelled
 from spark_images.engine.mounted import mounted_key
@@ -212,9 +220,7 @@ class PodmanEngine:
     def _failed(done: process.Captured) -> EngineError | DiskFullError:
         said = done.stderr.strip().splitlines()[-3:]
         if "no space left on device" in done.stderr.lower():
-            return DiskFullError(
-                "podman ran out of disk", why=said, hint="`nox -s clean` removes what earlier builds left"
-            )
+            return engine_disk_full(*said)
         return EngineError(f"`podman {done.command[1]}` failed", why=[process.quoted(done.command), *said])
 
 

@@ -16,7 +16,7 @@ from spark_images import process
 from spark_images.engine.base import EngineFacts
 from spark_images.engine.smallest import write_root
 from spark_images.errors import EngineError, EngineTooOldError
-from spark_images.files import write_text
+from spark_images.files import read_json, write_text
 
 CONF = "containers.conf"
 ROOT = "trial-root"
@@ -44,11 +44,10 @@ def find_settings(folder: Path, env: Mapping[str, str]) -> Found:
     Leaves containers.conf in the folder. Raises EngineError where no setting starts a container, EngineTooOldError.
     """
     remembered, key = folder / "trial.json", _key(env)
-    if remembered.exists():
-        known = json.loads(remembered.read_text())
-        if known["key"] == key and (not known["settings"] or (folder / CONF).exists()):
-            facts = EngineFacts(**known["facts"])
-            return Found(facts=facts, settings=known["settings"], uncapped=known["uncapped"])
+    known = read_json(remembered)
+    if known and known["key"] == key and (not known["settings"] or (folder / CONF).exists()):
+        facts = EngineFacts(**known["facts"])
+        return Found(facts=facts, settings=known["settings"], uncapped=known["uncapped"])
     said = process.capture(["podman", "--version"], env=env, timeout_s=60).stdout.decode().split()
     version = said[-1] if said else "nothing"
     if tuple(int(part) for part in re.findall(r"\d+", version)[:2]) < NEEDED:

@@ -7,6 +7,7 @@ import struct
 from pathlib import Path
 
 from spark_images.errors import EngineError
+from spark_images.files import write_bytes
 
 # exit(0): the ELF machine number, and the instructions.
 _PROGRAMS = {
@@ -31,6 +32,4 @@ def smallest_program(machine: str | None = None) -> bytes:
 def write_root(folder: Path) -> None:
     """A root file system with the program as /true."""
     folder.mkdir(parents=True, exist_ok=True)
-    program = folder / "true"
-    program.write_bytes(smallest_program())
-    program.chmod(0o755)
+    write_bytes(folder / "true", smallest_program(), mode=0o777)
