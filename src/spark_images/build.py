@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from spark_images.cache import Cache
-from spark_images.errors import CanonicalError
+from spark_images.errors import CanonicalError, UsageError
 from spark_images.exclusive import alone, try_alone
 from spark_images.imageconfig import PLAN_LABEL
 from spark_images.images import Image
@@ -61,9 +61,7 @@ def build(project: Project, image: Image, target: Target, base: str, *, cache: C
             tell(f"{_title(plan)} is built already: nothing that its plan names has changed")
         else:
             layout = _attempt(project, image, plan, engine, cache=cache, options=options)
-        reference = local_reference(plan.image, plan.plan_id)
-        if engine.image_id(reference) != layout.config_digest:
-            engine.load(layout.path, reference)
+        reference = load_into(engine, layout, image=plan.image, plan_id=plan.plan_id)
     tell(
         f"  plan    {plan.plan_id}",
         f"  digest  {layout.manifest_digest}",
@@ -73,9 +71,22 @@ def build(project: Project, image: Image, target: Target, base: str, *, cache: C
     return layout
 
 
-def local_reference(image: str, plan_id: str) -> str:
-    """The name under which engines hold the image of a plan."""
-    return f"localhost/spark-images/{image}:{plan_id[:12]}"
+def built_layout(plan: Plan, cache: Cache) -> Layout:
+    """The image that was built from a plan; UsageError where it was not."""
+    from spark_images.oci import read_layout
+
+    place = cache.images / plan.plan_id
+    if not place.exists():
+        raise UsageError(f"`{plan.image}` is not built at these pins", hint=f"build it: `nox -s build-{plan.image}`")
+    return read_layout(place)
+
+
+def load_into(engine: Engine, layout: Layout, *, image: str, plan_id: str) -> str:
+    """Make sure that the engine holds the image of a plan; the name under which it does."""
+    reference = f"localhost/spark-images/{image}:{plan_id[:12]}"
+    if engine.image_id(reference) != layout.config_digest:
+        engine.load(layout.path, reference)
+    return reference
 
 
 def explain(project: Project, image: Image, target: Target, base: str, *, cache: Cache) -> None:

@@ -192,6 +192,7 @@ def make_plan(
 
 def differences(old: Mapping[str, object], new: Mapping[str, object]) -> tuple[str, ...]:
     """What changed between two plan documents, a sentence each, outermost cause first; empty when nothing did."""
+    old, new = (json.loads(json.dumps(document)) for document in (old, new))  # one may have been read from a record
     found = []
     for key in ("pins", "scripts", "inputs", "config"):
         found += _changed(key.removesuffix("s"), _mapping(old.get(key)), _mapping(new.get(key)))

@@ -297,6 +297,12 @@ def last_built(records: Sequence[RecordView], image: str, target: str, base: str
     return next((view for view in built if (view.image, view.target, view.base) == wanted), None)
 
 
+def last_built_from(records: Sequence[RecordView], plan_id: str) -> RecordView | None:
+    """The newest attempt that built this plan; None for an image that was pulled."""
+    built = (view for view in reversed(records) if view.outcome is Outcome.BUILT)
+    return next((view for view in built if view.plan_id == plan_id), None)
+
+
 def expected_seconds(records: Sequence[RecordView], image: str, step: str) -> float | None:
     """How long the step took the last time that it ran to its end for this image; None if it never did."""
     for view in reversed(records):

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-from spark_images.build import local_reference
+from spark_images.build import built_layout, load_into
 from spark_images.cache import Cache
 from spark_images.errors import RegistryError, UsageError
 from spark_images.imageconfig import PLAN_LABEL
@@ -42,10 +42,7 @@ def push(project: Project, image: Image, target: Target, base: str, *, cache: Ca
             hint="name the registry without a scheme, e.g. `ghcr.io/you` or `127.0.0.1:5000/you`",
         )
     plan = project.plan(image, target, base)
-    place = cache.images / plan.plan_id
-    if not place.exists():
-        raise UsageError(f"`{image.name}` is not built at these pins", hint=f"build it: `nox -s build-{image.name}`")
-    layout = read_layout(place)
+    layout = built_layout(plan, cache)
     tagged = f"{registry}/{image.name}:{plan.plan_id[:12]}"
     by_digest = f"{registry}/{image.name}@{layout.manifest_digest}"
     pushed = push_layout(layout, tagged, by_digest)
@@ -103,9 +100,7 @@ def pull(project: Project, reference: str, *, cache: Cache, engine: str | None) 
             why=(f"asked: {offer.digest}", f"here:  {layout.manifest_digest} in {place}"),
             hint=f"one of the two is not what the plan gives: `nox -s reproduce-{offer.image}` tells which",
         )
-    local = local_reference(offer.image, offer.plan_id)
-    if chosen.image_id(local) != layout.config_digest:
-        chosen.load(layout.path, local)
+    local = load_into(chosen, layout, image=offer.image, plan_id=offer.plan_id)
     tell(
         f"{offer.image} {'is in the cache already, nothing was' if there else 'is'} pulled",
         f"  plan    {offer.plan_id}",
@@ -215,12 +210,10 @@ def _sync(path: Path) -> None:
 
 def _record_push(cache: Cache, plan_id: str, data: dict[str, object]) -> None:
     """Into the newest record of the plan; an image that was pulled has none."""
-    from spark_images.record import Outcome, append_to_record, read_records
+    from spark_images.record import append_to_record, last_built_from, read_records
 
-    for view in reversed(read_records(cache.records)):
-        if view.plan_id == plan_id and view.outcome is Outcome.BUILT:
-            append_to_record(view.folder, "push", {**data, "when": datetime.now(UTC).isoformat(timespec="seconds")})
-            return
+    if record := last_built_from(read_records(cache.records), plan_id):
+        append_to_record(record.folder, "push", {**data, "when": datetime.now(UTC).isoformat(timespec="seconds")})
 
 
 def _digest(data: bytes) -> str:

@@ -8,9 +8,9 @@ from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
 
-from spark_images.build import local_reference
+from spark_images.build import built_layout, load_into
 from spark_images.cache import Cache
-from spark_images.errors import CheckError, UsageError
+from spark_images.errors import CheckError
 from spark_images.images import Image
 from spark_images.project import Project
 from spark_images.targets import Target
@@ -36,18 +36,12 @@ def test(
     """
     from spark_images.engine import choose_engine
     from spark_images.imagetest import run_image_tests
-    from spark_images.oci import read_layout
-    from spark_images.record import append_to_record, last_built, read_records
+    from spark_images.record import append_to_record, last_built_from, read_records
 
     plan = project.plan(image, target, base)
-    place = cache.images / plan.plan_id
-    if not place.exists():
-        raise UsageError(f"`{image.name}` is not built at these pins", hint=f"build it: `nox -s build-{image.name}`")
-    layout = read_layout(place)
+    layout = built_layout(plan, cache)
     chosen = choose_engine(engine, cache=cache, buildkit_image=project.buildkit_image(os.environ), env=os.environ)
-    reference = local_reference(plan.image, plan.plan_id)
-    if chosen.image_id(reference) != layout.config_digest:
-        chosen.load(layout.path, reference)
+    reference = load_into(chosen, layout, image=plan.image, plan_id=plan.plan_id)
     tell(f"testing {image.name} for {target.name} on {base} in {chosen.name}: {reference}")
     with work_folder(cache, "tests") as folder:
         results = run_image_tests(
@@ -55,15 +49,14 @@ def test(
             image,
             target,
             base,
-            layout=place,
+            layout=layout.path,
             reference=reference,
             engine=chosen,
             cuobjdump=_cuobjdump(project, cache),
             results=folder,
             pytest_args=pytest,
         )
-    record = last_built(read_records(cache.records), image.name, target.name, base)
-    if record is not None and record.plan_id == plan.plan_id:
+    if record := last_built_from(read_records(cache.records), plan.plan_id):
         tested = {**asdict(results), "engine": chosen.name, "digest": layout.manifest_digest}
         append_to_record(record.folder, "tests", {**tested, "when": datetime.now(UTC).isoformat(timespec="seconds")})
     if not results.good:

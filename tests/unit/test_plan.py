@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from typing import Any
 
@@ -75,6 +76,11 @@ def test_differences_name_pin_script_and_package() -> None:
 
 def test_equal_plans_have_no_differences() -> None:
     assert differences(toy_plan().document(), toy_plan().document()) == ()
+
+
+def test_a_plan_read_back_from_a_record_is_equal() -> None:
+    document = toy_plan().document()
+    assert differences(json.loads(json.dumps(document)), document) == ()
 
 
 def test_a_changed_option_of_a_root_is_a_difference() -> None:

@@ -20,6 +20,7 @@ from spark_images.record import (
     append_to_record,
     expected_seconds,
     last_built,
+    last_built_from,
     read_records,
 )
 
@@ -215,6 +216,17 @@ def test_name_that_is_taken_is_not_taken_again(tmp_path: Path, monkeypatch: pyte
 def finished(records: Path, result: Result, *, minutes: int, image: str = "llamacpp") -> None:
     with start(records, now=NOW + timedelta(minutes=minutes), image=image) as record:
         record.finish(result)
+
+
+def test_a_plan_is_found_by_its_newest_build_also_after_other_plans_were_built(tmp_path: Path) -> None:
+    finished(tmp_path, RESULT, minutes=1)
+    finished(tmp_path, RESULT, minutes=2)
+    finished(tmp_path, Result(outcome=Outcome.FAILED, seconds=3), minutes=3)
+    with start(tmp_path, now=NOW + timedelta(minutes=4), plan_id="f" * 64) as record:
+        record.finish(RESULT)
+    records = read_records(tmp_path)
+    assert last_built_from(records, records[0].plan_id) == records[1]
+    assert last_built_from(records, "0" * 64) is None
 
 
 def test_last_built_is_the_newest_that_succeeded_for_the_variant(tmp_path: Path) -> None:
