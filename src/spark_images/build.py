@@ -232,7 +232,7 @@ def _recorded(
         with progress:
             outcome = engine.build(request, on_line)
         replay = record.folder / "replay.sh"
-        write_replay(replay, plan, outcome.command, inputs=inputs, raw=raw, store=store, env=dict(engine.env))
+        write_replay(replay, plan, outcome.command, inputs=inputs, raw=raw, store=store, env=outcome.env)
         if outcome.status != 0:
             with record.log.open(encoding="utf-8", errors="replace") as lines:
                 found = first_error(lines)
@@ -295,6 +295,7 @@ def _place(plan: Plan, raw: Path, base: Layout, cache: Cache) -> Layout:
 
 
 def root_image(root: Root, plan: Plan, store: Store, cache: Cache) -> RootImage:
+    """The root as a stage stands on it, assembled if the cache has none; its .debs are in the store."""
     from spark_images.debian import cached_root
     from spark_images.engine.base import RootImage
     from spark_images.oci import read_layout

@@ -142,7 +142,6 @@ def write_debs_lock(pin: DebsPin, debs: Iterable[LockedDeb], path: Path) -> None
             f'  - {{package: {deb.package}, version: "{deb.version}", arch: {deb.arch}, archive: {deb.archive}, '
             f'path: {deb.path}, sha256: "{deb.sha256}", size: {deb.size_bytes}, sets: [{", ".join(deb.sets)}]}}'
         )
-    path.parent.mkdir(parents=True, exist_ok=True)
     write_text(path, "\n".join(lines) + "\n")
 
 

@@ -7,11 +7,14 @@ import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from spark_images.cuobjdump import GpuCode
-from spark_images.elf import ElfFacts
-from spark_images.imagefiles import FileType
 from spark_images.platforms import MACHINES
+
+if TYPE_CHECKING:
+    from spark_images.cuobjdump import GpuCode
+    from spark_images.elf import ElfFacts
+    from spark_images.imagefiles import FileType
 
 HOST_LIBRARIES = frozenset({"libcuda.so.1"})  # mounted from the host's driver by NVIDIA's container runtime
 SHARED_TEMPORARY = frozenset({"/tmp", "/var/tmp", "/run/lock"})  # world-writable with the sticky bit in every Debian

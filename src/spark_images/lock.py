@@ -26,6 +26,7 @@ def lock(project: Project, *, names: Sequence[str], cache: Cache) -> None:
     for name in names or lockable:
         pin = lockable[name]
         path = project.root / pin.lock
+        path.parent.mkdir(parents=True, exist_ok=True)
         tell(f"resolving {name}")
         match pin:
             case WheelsPin():

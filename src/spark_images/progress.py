@@ -142,7 +142,9 @@ class Progress:
         facts = [step.name]
         if step.total:
             facts.append(f"{step.done}/{step.total}")
-        facts.append(f"{elapsed} of ~{format_duration(expected_s)}" if expected_s else elapsed)
+        # Beyond it nobody knows: the last time may have found more in caches.
+        in_time = expected_s and self._clock() - step.began_s <= expected_s
+        facts.append(f"{elapsed} of ~{format_duration(expected_s)}" if expected_s and in_time else elapsed)
         if step.limit_mib:
             facts.append(f"memory {step.memory_mib * MIB / GIB:.1f} of {step.limit_mib * MIB / GIB:.1f} GiB")
         elif step.memory_mib:

@@ -98,8 +98,12 @@ def show_report(data: dict[str, Any], console: Console) -> None:
 
 
 def _tests(tests: dict[str, Any] | None) -> str:
-    """`12/12`: passed of run; tests.json holds the count `passed` and the list `failures`."""
-    return f"{tests['passed']}/{tests['passed'] + len(tests['failures'])}" if tests else ""
+    """`12/12`: passed of run; nothing where none ran, or another version wrote tests.json."""
+    match tests:
+        case {"passed": int(passed), "failures": list(failures)}:
+            return f"{passed}/{passed + len(failures)}"
+        case _:
+            return ""
 
 
 def _show_layers(image: dict[str, Any], console: Console) -> None:

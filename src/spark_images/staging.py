@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 import shutil
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -65,12 +66,12 @@ def stage_inputs(plan: Plan, folder: Path, store: Store) -> Path:
 
 
 def write_replay(
-    path: Path, plan: Plan, command: tuple[str, ...], *, inputs: Path, raw: Path, store: Store, env: dict[str, str]
+    path: Path, plan: Plan, command: tuple[str, ...], *, inputs: Path, raw: Path, store: Store, env: Mapping[str, str]
 ) -> None:
-    """A shell script that stages the inputs again and runs the engine's command; `raw` gets the engine's export."""
+    """A shell script that stages the inputs again and runs the engine's command, with `env` in its environment."""
     lines = [
         "#!/bin/sh",
-        "# Runs the engine again as it was run; its export then lies in the folder `raw` below.",
+        "# Runs the engine again as it was run. Docker exports to the folder `raw`; podman keeps what `--tag` names.",
         "set -eu",
     ]
     lines.append(f"rm -rf {shlex.quote(str(raw))} {shlex.quote(str(inputs))}")

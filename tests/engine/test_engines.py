@@ -200,6 +200,16 @@ def test_a_failing_step_is_an_outcome_with_its_command(bench: Bench) -> None:
     assert not (bench.request.output / "index.json").exists()
 
 
+def test_the_command_of_a_build_with_its_environment_runs_it_again(bench: Bench) -> None:
+    assert bench("say", "hello") == 0
+    outcome = bench.engine.build(bench.request, bench.lines.append)
+    again = subprocess.run(
+        outcome.command, env={**os.environ, **outcome.env}, capture_output=True, text=True, check=False
+    )
+    assert again.returncode == 0, again.stderr
+    assert "cache" in (again.stdout + again.stderr).lower()  # it found the finished step
+
+
 def test_a_missing_context_is_named_before_anything_runs(bench: Bench) -> None:
     bench.request = replace(bench.request, contexts=(("inputs", Path("/nonexistent/inputs")),))
     with pytest.raises(EngineError) as caught:

@@ -73,8 +73,8 @@ def test_a_written_lock_is_read_back_as_it_was(tmp_path: Path) -> None:
         locked("gcc", version="1.10", sha256="1234e567" * 8),  # YAML would take both for numbers without quotes
         locked("gcc", version="1.10", arch="amd64", sha256="0" * 64),
     ]
-    write_debs_lock(PIN, debs, tmp_path / "new folder" / "debs.lock")
-    read = read_debs_lock(tmp_path / "new folder" / "debs.lock", PIN)
+    write_debs_lock(PIN, debs, tmp_path / "debs.lock")
+    read = read_debs_lock(tmp_path / "debs.lock", PIN)
     assert set(read.debs) == set(debs)
 
 

@@ -107,3 +107,9 @@ def test_json_is_one_document_with_exact_numbers(
 def test_empty_json_is_still_a_document(capsys: pytest.CaptureFixture[str]) -> None:
     print_report((), as_json=True)
     assert json.loads(capsys.readouterr().out) == {"attempts": [], "images": []}
+
+
+def test_tests_that_another_version_wrote_are_left_out(records: tuple[RecordView, ...], tmp_path: Path) -> None:
+    append_to_record(records[1].folder, "tests", {"passed": 12})
+    (line,) = (line for line in shown(read_records(tmp_path), width=120) if " built " in line)
+    assert line.endswith("3f2a9c0d")

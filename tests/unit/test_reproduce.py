@@ -1,15 +1,20 @@
-"""Two images of one plan that differ: the message names the file, the byte or the section."""
+"""Equal plans are built at least twice; of two images that differ the file, the byte or the section is named."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from elf_files import object_file, shared_library
 from raw_layouts import SETTINGS, TAR, Item, file, folder, hardlink, symlink, write_raw
+from small_project import make_project
 
+from spark_images import reproduce
+from spark_images.build import BuildOptions
+from spark_images.cache import Cache
 from spark_images.oci import Layout, read_layout
 from spark_images.reproduce import MOST_FILES, layout_differences
 
@@ -134,3 +139,25 @@ def test_of_many_files_the_rest_is_counted(tmp_path: Path) -> None:
     found = compare(tmp_path, old, new)
     assert len(found) == MOST_FILES + 1
     assert found[-1] == "and 5 more"
+
+
+@pytest.mark.parametrize(
+    ("named", "built"),
+    [((), [None, None]), (("podman",), ["podman", "podman"]), (("podman", "docker"), ["podman", "docker"])],
+)
+def test_at_least_two_builds_without_caches_are_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, named: tuple[str, ...], built: list[str | None]
+) -> None:
+    made: list[BuildOptions] = []
+
+    def build(*_: object, options: BuildOptions, **__: object) -> SimpleNamespace:
+        made.append(options)
+        return SimpleNamespace(manifest_digest="sha256:0")
+
+    monkeypatch.setattr(reproduce, "build", build)
+    project = make_project(tmp_path)
+    image = project.image("hello")
+    variant = project.variant(image, None, None)
+    reproduce.reproduce(project, image, *variant, cache=Cache(tmp_path), engines=named, memory_bytes=None)
+    assert [options.engine for options in made] == built
+    assert all(options.cold for options in made)

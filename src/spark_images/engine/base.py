@@ -54,6 +54,7 @@ class BuildOutcome:
     """How the engine's command ended. A non-zero status is not an exception: buildlog.py finds out what it means."""
 
     command: tuple[str, ...]  # as it was run, for replay
+    env: Mapping[str, str]  # what it needs beside the user's environment
     status: int
 
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import re
 import shutil
 import threading
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing, contextmanager
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
@@ -87,7 +87,7 @@ class BuildKitEngine:
             command = build_command(request, builder.name, cap_steps=limited)
             request.output.parent.mkdir(parents=True, exist_ok=True)
             status = run_engine(command, on_line, env=build_env(self._env))
-        return BuildOutcome(command=tuple(command), status=status)
+        return BuildOutcome(command=tuple(command), env={}, status=status)
 
     def client(self) -> docker.DockerClient:
         """See Engine."""
@@ -111,8 +111,8 @@ class BuildKitEngine:
         from spark_images.oci import read_layout
 
         read = read_layout(layout)
-        client = self.client()
-        with sdk_errors(f"load `{reference}`"), _archive(read, reference) as archive:
+        loading = sdk_errors(f"load `{reference}`")
+        with closing(self.client()) as client, loading, _archive(read, reference) as archive:
             client.images.load(archive)
         found = self._get(f"/images/{reference}/json")
         if found["Id"] == read.config_digest:
@@ -134,7 +134,8 @@ class BuildKitEngine:
     def _remove(self, from_builder: Callable[[Builder], tuple[str, ...]]) -> tuple[str, ...]:
         from spark_images.engine.containers import remove_containers
 
-        removed = remove_containers(self.client(), self._owner)
+        with closing(self.client()) as client:
+            removed = remove_containers(client, self._owner)
         with if_no_build(self._folder) as alone:
             if not alone:
                 return (*removed, "a build runs on docker: its builder is left")
@@ -199,7 +200,7 @@ def _numbers(version: str) -> tuple[int, ...]:
     return tuple(int(part) for part in re.findall(r"\d+", version)[:2])
 
 
-@contextlib.contextmanager
+@contextmanager
 def _archive(layout: Layout, reference: str) -> Iterator[BinaryIO]:
     """The layout as the archive that a daemon loads, to be read; a thread makes it meanwhile."""
     from spark_images.oci import docker_archive

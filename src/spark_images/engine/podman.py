@@ -84,10 +84,11 @@ class PodmanEngine:
             roots = {root.name: self._root(root, mounted) for root in request.roots}
             result = f"localhost/spark-images/result-{self._owner}:{os.getpid()}"
             command = build_command(request, roots, result)
-            status = run_engine(command, on_line, env=build_env(self._full_env, TMPDIR=str(self._tmp)))
+            env = {**self.env, "TMPDIR": str(self._tmp)}
+            status = run_engine(command, on_line, env=build_env(self._env, **env))
             if status == 0:
                 self._export(result, request.output)
-        return BuildOutcome(command=tuple(command), status=status)
+        return BuildOutcome(command=tuple(command), env=env, status=status)
 
     def client(self) -> docker.DockerClient:
         """See Engine. The service behind it ends with this process, or after ten idle minutes if that is killed."""
