@@ -15,6 +15,7 @@ from spark_images.cache import Cache
 from spark_images.errors import ConfigError, InterruptedByUser, SparkImagesError, UsageError, did_you_mean
 
 if TYPE_CHECKING:
+    from spark_images.pins import Content
     from spark_images.project import Project
 
 
@@ -273,10 +274,13 @@ def _fetch(options: argparse.Namespace) -> int:
     from spark_images.store import Store
     from spark_images.terminal import tell
     from spark_images.units import format_duration, format_size
+    from spark_images.verify import inspect_content
 
     project = _project(options)
     images = [project.image(name) for name in options.images] or project.images
-    contents = {}
+    contents: dict[str, Content] = {}
+    if inspect := inspect_content(project):
+        contents[inspect.digest] = inspect
     for image in images:
         for name, bases in image.supports:
             for base in bases:

@@ -119,7 +119,7 @@ class GitPin(_Pin):
     committed: datetime  # UTC; gives SOURCE_DATE_EPOCH
     tree: str  # "sha256:…", see TreeContent
     paths: tuple[str, ...] = ()
-    follow: str = ""  # which refs `update-pins` looks at, e.g. "tags/b*"
+    follow: str = ""  # the refs among which newer versions are, e.g. "tags/b*"
     routes: tuple[TreeRoute, ...]
 
 

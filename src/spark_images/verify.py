@@ -12,6 +12,7 @@ from spark_images.build import built_layout, load_into
 from spark_images.cache import Cache
 from spark_images.errors import CheckError
 from spark_images.images import Image
+from spark_images.pins import FileContent
 from spark_images.project import Project
 from spark_images.targets import Target
 from spark_images.terminal import tell
@@ -66,19 +67,25 @@ def test(
         )
 
 
-def _cuobjdump(project: Project, cache: Cache) -> Path | None:
-    """NVIDIA's cuobjdump for this machine, fetched and unpacked; None where the project pins none."""
+def inspect_content(project: Project) -> FileContent | None:
+    """The wheel with NVIDIA's cuobjdump for this machine; None where the project pins none."""
     from spark_images.contents import wheel_content
-    from spark_images.cuobjdump import unpack_cuobjdump
-    from spark_images.fetch import fetch
     from spark_images.project import host_platform
-    from spark_images.store import Store
 
     if all(pin.name != INSPECT_PIN for pin in project.pins.pins):
         return None
-    lock = project.wheels_lock(INSPECT_PIN)
-    wheel = next(wheel for wheel in lock.wheels if wheel.platform == host_platform())
-    content = wheel_content(INSPECT_PIN, wheel)
+    wheels = project.wheels_lock(INSPECT_PIN).wheels
+    return wheel_content(INSPECT_PIN, next(wheel for wheel in wheels if wheel.platform == host_platform()))
+
+
+def _cuobjdump(project: Project, cache: Cache) -> Path | None:
+    from spark_images.cuobjdump import unpack_cuobjdump
+    from spark_images.fetch import fetch
+    from spark_images.store import Store
+
+    content = inspect_content(project)
+    if content is None:
+        return None
     store = Store(cache.store)
     fetch((content,), store=store, quiet=True)
     return unpack_cuobjdump(store.path(content.digest), cache.tools)
