@@ -258,8 +258,8 @@ def _recorded(
 def _place(plan: Plan, raw: Path, base: Layout, cache: Cache) -> Layout:
     """Write the canonical layout. One that is there must have the same digest, or both are kept and compared."""
     from spark_images.canonical import write_canonical
+    from spark_images.imagediff import layout_differences
     from spark_images.oci import read_layout
-    from spark_images.reproduce import layout_differences
     from spark_images.workfolder import work_folder
 
     place = cache.images / plan.plan_id

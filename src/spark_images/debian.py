@@ -24,7 +24,7 @@ from spark_images.cache import Cache
 from spark_images.debian_setup import User, set_up
 from spark_images.debian_tree import Slice, Tree, complete, merge, unpack
 from spark_images.errors import ConfigError
-from spark_images.files import sync_folder
+from spark_images.files import sync
 from spark_images.locks import LockedDeb
 from spark_images.tarform import open_canonical
 from spark_images.workfolder import work_folder
@@ -105,7 +105,7 @@ def cached_root(
         except OSError:
             if not made.is_dir():  # else another process was first, with the same bytes
                 raise
-        sync_folder(cache.roots)
+        sync(cache.roots)
     return made
 
 

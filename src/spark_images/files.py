@@ -39,9 +39,9 @@ def disk_full_error(path: Path, needed_bytes: int | None = None) -> DiskFullErro
     )
 
 
-def sync_folder(folder: Path) -> None:
-    """Make the folder's entries last: a rename in it is on disk afterwards."""
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+def sync(path: Path) -> None:
+    """Make a file's content, or a folder's entries, last: what was written or renamed is on disk afterwards."""
+    descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
     finally:
@@ -84,11 +84,11 @@ def write_bytes(path: Path, data: bytes, *, mode: int = 0o666) -> None:
     """As write_text."""
     with room_on(path), _temporary_beside(path, data, mode) as temporary:
         temporary.replace(path)
-        sync_folder(path.parent)
+        sync(path.parent)
 
 
 def create_text(path: Path, text: str, *, mode: int = 0o666) -> None:
     """As write_text, but raises FileExistsError where something is there already, and leaves that as it is."""
     with room_on(path), _temporary_beside(path, text.encode(), mode) as temporary:
         path.hardlink_to(temporary)
-        sync_folder(path.parent)
+        sync(path.parent)

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from spark_images.errors import CanonicalError
-from spark_images.files import room_on, sync_folder
+from spark_images.files import room_on, sync
 from spark_images.layers import CHUNK, TAR, TAR_ZSTD, Layer
 
 if TYPE_CHECKING:
@@ -138,7 +138,7 @@ class LayoutWriter:
         _write(self.folder / "index.json", _canonical_json(index))
         _write(self.folder / "oci-layout", _canonical_json({"imageLayoutVersion": "1.0.0"}))
         for folder in (self._blobs, self._blobs.parent, self.folder):
-            sync_folder(folder)
+            sync(folder)
 
     def _json_blob(self, document: object, media_type: str) -> dict[str, object]:
         data = _canonical_json(document)
@@ -162,7 +162,7 @@ def new_layout(output: Path) -> Iterator[LayoutWriter]:
             if output.exists():
                 output.rename(partial / "old")
             writer.folder.rename(output)
-        sync_folder(output.parent)
+        sync(output.parent)
 
 
 @contextmanager

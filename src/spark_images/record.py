@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 from spark_images.buildlog import Step
 from spark_images.engine.base import EngineFacts
 from spark_images.errors import InterruptedByUser, SparkImagesError
-from spark_images.files import create_text, read_json, room_on, sync_folder, write_text
+from spark_images.files import create_text, read_json, room_on, sync, write_text
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -135,7 +135,7 @@ class RecordWriter:
                     if not folder.exists():  # else another attempt has that name
                         raise
                 else:
-                    sync_folder(records)
+                    sync(records)
                     return cls(folder, started=now)
 
     @property

@@ -17,6 +17,7 @@ from pathlib import Path
 from spark_images.build import built_layout, load_into
 from spark_images.cache import Cache
 from spark_images.errors import RegistryError, UsageError
+from spark_images.files import sync
 from spark_images.imageconfig import PLAN_LABEL
 from spark_images.images import Image
 from spark_images.oci import Layout, read_layout, verify_blobs
@@ -168,11 +169,11 @@ def _download(reference: str, offer: _Offer, cache: Cache) -> None:
         for left in layout.path.glob("oci-put-blob*"):  # skopeo's, of a pull that was killed
             left.unlink()
         for path in layout.path.rglob("*"):
-            _sync(path)
+            sync(path)
         cache.images.mkdir(parents=True, exist_ok=True)
         try:
             layout.path.rename(place)
-            _sync(cache.images)
+            sync(cache.images)
         except OSError:
             if not place.exists():  # else a build was faster; the caller compares digests
                 raise
@@ -197,15 +198,6 @@ def _partial(cache: Cache, digest: str) -> Iterator[Path]:
                 return
         finally:
             os.close(holder)
-
-
-def _sync(path: Path) -> None:
-    """Make a file's content or a folder's entries last."""
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def _record_push(cache: Cache, plan_id: str, data: dict[str, object]) -> None:

@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from spark_images.errors import ContentError, InterruptedByUser
-from spark_images.files import room_on
+from spark_images.files import room_on, sync
 
 CHUNK_BYTES = 1 << 20
 LOCK_POLL_S = 0.1
@@ -225,11 +225,11 @@ class Incoming:
         self.close()
         self.path.chmod(0o444)
         with room_on(self._store.root, self.path.stat().st_size):
-            _sync(self.path)
+            sync(self.path)
         target = self._store.path(self.digest)
         target.parent.mkdir(parents=True, exist_ok=True)
         self.path.replace(target)
-        _sync(target.parent)
+        sync(target.parent)
         self.present = True
 
     def discard(self) -> None:
@@ -266,11 +266,3 @@ def _hex(digest: str) -> str:
     if name == digest or not HEX.fullmatch(name):
         raise ValueError(f"not a digest: {digest!r}")
     return name
-
-
-def _sync(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
