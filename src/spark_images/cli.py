@@ -21,8 +21,10 @@ if TYPE_CHECKING:
 
 def main(argv: Sequence[str]) -> int:
     """Run one verb; returns 0 or the exit status of the error, whose text goes to stderr without a traceback."""
-    for number in (signal.SIGTERM, signal.SIGHUP):
+    for number in (signal.SIGINT, signal.SIGTERM):  # also where a script that runs us in the background ignores SIGINT
         signal.signal(number, _interrupt)
+    if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:  # nohup means what it says
+        signal.signal(signal.SIGHUP, _interrupt)
     try:
         options = _parser().parse_args(argv)
         status: int = options.run(options)

@@ -59,7 +59,7 @@ def run(
         out, err = capsys.readouterr()
         return Said(status, out, err)
 
-    handlers = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGHUP)}
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
     yield main
     for number, handler in handlers.items():
         signal.signal(number, handler)
@@ -75,7 +75,7 @@ def start(folder: Path, *arguments: str) -> subprocess.Popen[str]:
         text=True,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # else what pytest's parent ignores stays so
+        preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_DFL),  # else what pytest's parent ignores stays so
     )
 
 
@@ -335,12 +335,23 @@ def test_a_verb_that_is_stopped_says_so_without_a_traceback(project: Path, endin
     os.mkfifo(targets)  # whoever reads it waits for what nobody writes
     with start(project, "plan", "hello") as running:
         writer = wait_for_reader(targets, running)
-        running.send_signal(ending)
-        out, err = running.communicate(timeout=60)
+        out, err = stop(running, ending)
         os.close(writer)
     assert running.returncode == 130
     assert out == ""
     assert err == "\nerror: stopped\n\nhint: the same command again goes on from what is finished\n"
+
+
+def stop(running: subprocess.Popen[str], ending: signal.Signals) -> tuple[str, str]:
+    """Send the signal until it is seen: one that comes just before a read blocks is seen only when the next one does."""
+    for _ in range(12):
+        running.send_signal(ending)
+        try:
+            return running.communicate(timeout=5)
+        except subprocess.TimeoutExpired:
+            continue
+    running.kill()
+    raise AssertionError(f"{ending.name} does not stop it")
 
 
 def wait_for_reader(fifo: Path, reader: subprocess.Popen[str]) -> int:
