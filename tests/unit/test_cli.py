@@ -343,7 +343,7 @@ def test_a_verb_that_is_stopped_says_so_without_a_traceback(project: Path, endin
 
 
 def stop(running: subprocess.Popen[str], ending: signal.Signals) -> tuple[str, str]:
-    """Send the signal until it is seen: one that comes just before a read blocks is seen only when the next one does."""
+    """Send the signal until it is seen: one that comes just before a read blocks is seen only with the next one."""
     for _ in range(12):
         running.send_signal(ending)
         try:
