@@ -75,7 +75,6 @@ def start(folder: Path, *arguments: str) -> subprocess.Popen[str]:
         text=True,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
-        preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_DFL),  # else what pytest's parent ignores stays so
     )
 
 
