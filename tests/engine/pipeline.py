@@ -12,6 +12,7 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
+from spark_images.engine.base import Engine
 from spark_images.tree import write_tree
 
 REPOSITORY = Path(__file__).parents[2]
@@ -90,6 +91,18 @@ def make_pipeline(folder: Path, cache: Path) -> Pipeline:
     pipeline = Pipeline(project, {**os.environ, "SPARK_IMAGES_CACHE": str(cache), "NO_COLOR": "1"})
     pipeline.pin_source()
     return pipeline
+
+
+def output_of(engine: Engine, reference: str) -> str:
+    """What a container of the image prints, run to its end with its own command."""
+    # Not run(): podman 4.3 looks into /proc for the log of a container that may have just ended.
+    container = engine.client().containers.create(reference, network_mode="host", ulimits=[])
+    try:
+        container.start()
+        container.wait(timeout=60)
+        return container.logs().decode()
+    finally:
+        container.remove(force=True)
 
 
 def git(*arguments: str, cwd: Path) -> str:

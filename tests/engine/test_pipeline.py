@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from pipeline import Pipeline, make_pipeline
+from pipeline import Pipeline, make_pipeline, output_of
 
 from spark_images.cache import Cache
 from spark_images.engine.base import Engine
@@ -48,8 +48,7 @@ def test_a_build_ends_in_a_verified_layout_that_the_engine_holds_and_runs(pipeli
     layout = read_layout(pipeline.cache / "images" / identity)
     reference = f"localhost/spark-images/hello:{identity[:12]}"
     assert engine.image_id(reference) == layout.config_digest
-    said = engine.client().containers.run(reference, network_mode="host", remove=True, ulimits=[])
-    assert said.decode() == 'hello world, version 1.0, a "quoted" $HOME\n'
+    assert output_of(engine, reference) == 'hello world, version 1.0, a "quoted" $HOME\n'
 
 
 def test_the_second_build_says_that_it_is_built_already(pipeline: Pipeline, engine: Engine) -> None:

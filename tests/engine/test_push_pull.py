@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 import tiny
-from pipeline import Pipeline, make_pipeline
+from pipeline import Pipeline, make_pipeline, output_of
 
 from spark_images.engine.base import Engine
 from spark_images.imageconfig import PLAN_LABEL
@@ -167,8 +167,7 @@ def test_what_is_pushed_is_pulled_by_digest_into_an_empty_cache_and_runs(
     layout = image_layout(elsewhere)
     assert (layout.path.name, layout.manifest_digest) == (built.path.name, built.manifest_digest)
     assert engine.image_id(name) == built.config_digest
-    said = engine.client().containers.run(name, network_mode="host", remove=True, ulimits=[])
-    assert said.decode() == 'hello world, version 1.0, a "quoted" $HOME\n'
+    assert output_of(engine, name) == 'hello world, version 1.0, a "quoted" $HOME\n'
     assert list((elsewhere.cache / "work").iterdir()) == []
 
 

@@ -510,7 +510,8 @@ def test_on_a_terminal_bars_are_drawn(server: FileServer, store: Store) -> None:
     parent, child = pty.openpty()
     command = [sys.executable, "-c", RUN, digest(DATA), server.url("/thing"), str(store.root)]
     env = {**os.environ, "PYTHONPATH": str(SOURCE), "TERM": "xterm", "COLUMNS": "120"}
-    env.pop("NO_COLOR", None)
+    for name in ("NO_COLOR", "CI"):
+        env.pop(name, None)
     with subprocess.Popen(command, env=env, stdout=subprocess.DEVNULL, stderr=child) as process:
         os.close(child)
         shown = b""
