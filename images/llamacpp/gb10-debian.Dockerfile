@@ -1,14 +1,14 @@
 # llamacpp for gb10 on debian: llama.cpp: llama-server, llama-cli, llama-bench and llama-quantize with the CUDA backend
 # Generated from templates/llamacpp.Dockerfile.j2 by `nox -s render`; edit the template, pins.yaml or image.yaml instead.
 # `build-root`, `runtime-root` and `inputs` are named build contexts: pinned content that `nox -s fetch` has verified.
-# The build command carries `--network none`, the memory cap and the secret `limits`; `nox -s build-llamacpp` does it all.
+# The build command carries `--network none`, the memory cap and the secrets `limits` and `profile`; `nox -s build-llamacpp` does it all.
 
 FROM build-root AS compile
 ARG SOURCE_DATE_EPOCH=1790820708
 RUN --mount=type=bind,source=.,target=/spark/scripts \
     --mount=type=bind,from=inputs,source=.,target=/spark/inputs \
     --mount=type=cache,id=spark-images-ccache,target=/spark/cache \
-    --mount=type=secret,id=limits \
+    --mount=type=secret,id=limits --mount=type=secret,id=profile \
     /spark/scripts/step compile /spark/scripts/compile_llamacpp arm64 121a-real armv9-a+i8mm+bf16 11312 0c1e57098
 
 FROM runtime-root

@@ -195,6 +195,7 @@ def compile_sample(subject: Subject, engine: Engine, *, builder: str) -> dict[st
     from spark_images.build import root_image
     from spark_images.engine.base import BuildRequest
     from spark_images.fetch import fetch
+    from spark_images.jobs import Jobs
     from spark_images.memory import budget
     from spark_images.staging import stage, stage_inputs
     from spark_images.store import Store
@@ -212,7 +213,16 @@ def compile_sample(subject: Subject, engine: Engine, *, builder: str) -> dict[st
     tell(f"bench: compiling {len(OBJECTS)} files for {plan.platform} with compilers for {builder}")
     with work_folder(subject.cache, "bench") as folder:
         scripts = subject.project.root / "scripts"
-        build = stage(plan, folder / "build", scripts=scripts, jobs=1, memory_bytes=memory_bytes, cold=True)
+        build = stage(
+            plan,
+            folder / "build",
+            scripts=scripts,
+            jobs=Jobs(1, 1),
+            memory_bytes=memory_bytes,
+            gib_per_job=subject.image.compile.gib_per_job,
+            profile="",
+            cold=True,
+        )
         request = BuildRequest(
             dockerfile=build.dockerfile,
             context=build.scripts,

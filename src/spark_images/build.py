@@ -25,9 +25,12 @@ from spark_images.terminal import tell
 
 if TYPE_CHECKING:
     from spark_images.engine.base import Engine, RootImage
+    from spark_images.jobs import Jobs
     from spark_images.oci import Layout
     from spark_images.record import RecordView, RecordWriter
     from spark_images.store import Store
+
+GATE = "memgate"  # an image with this among its scripts has it before every compiler
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -118,10 +121,10 @@ def _attempt(
 ) -> Layout:
     from spark_images.fetch import fetch
     from spark_images.jobs import plan_jobs
-    from spark_images.memory import budget
+    from spark_images.memory import budget, host_memory
     from spark_images.record import RecordWriter, read_records
     from spark_images.store import Store
-    from spark_images.units import format_size
+    from spark_images.units import GIB, format_size
     from spark_images.workfolder import remove_abandoned
 
     store = Store(cache.store)
@@ -132,7 +135,12 @@ def _attempt(
     gib_per_job = image.compile.gib_per_job
     cores = len(os.sched_getaffinity(0))
     allowed = budget(options.memory_bytes, gib_per_job=gib_per_job) if options.limit_memory else None
-    jobs = plan_jobs(budget_gib=allowed.gib, gib_per_job=gib_per_job, cores=cores) if allowed else cores
+    jobs = plan_jobs(
+        budget_gib=allowed.gib if allowed else host_memory().available_bytes / GIB,
+        gib_per_job=gib_per_job,
+        cores=cores,
+        gated=GATE in image.scripts,
+    )
     tell(
         f"{_title(plan)}: plan {plan.plan_id[:12]}, because",
         *(f"  {reason}" for reason in _reasons(plan, records)),
@@ -141,7 +149,7 @@ def _attempt(
         f"  memory  {format_size(allowed.bytes)}: {allowed.because}"
         if allowed
         else "  memory  NOT LIMITED, as you typed",
-        f"  jobs    {jobs}: {gib_per_job} GiB each, {cores} cores",
+        f"  jobs    {_jobs_sentence(jobs, image, cores)}",
     )
     fetch(plan.contents, store=store)
     record = RecordWriter.start(
@@ -153,12 +161,13 @@ def _attempt(
         plan=plan.document(),
         command=sys.argv,
         engine=facts,
-        host={"cores": cores, "jobs": jobs, "memory_bytes": allowed.bytes if allowed else None},
+        host={"cores": cores, "jobs": jobs.compilers, "memory_bytes": allowed.bytes if allowed else None},
         now=datetime.now(UTC),
     )
     with record:
         return _recorded(
             project,
+            image,
             plan,
             engine,
             record,
@@ -173,6 +182,7 @@ def _attempt(
 
 def _recorded(
     project: Project,
+    image: Image,
     plan: Plan,
     engine: Engine,
     record: RecordWriter,
@@ -181,7 +191,7 @@ def _recorded(
     store: Store,
     cache: Cache,
     options: BuildOptions,
-    jobs: int,
+    jobs: Jobs,
     memory_bytes: int | None,
 ) -> Layout:
     from spark_images.buildlog import LogReader
@@ -208,6 +218,8 @@ def _recorded(
         scripts=project.root / "scripts",
         jobs=jobs,
         memory_bytes=memory_bytes,
+        gib_per_job=image.compile.gib_per_job,
+        profile="",
         cold=options.cold,
     )
     record.steps = lambda: log.steps
@@ -223,7 +235,7 @@ def _recorded(
             context=build.scripts,
             contexts=(("inputs", inputs),),
             roots=tuple(roots.values()),
-            secrets=(("limits", build.limits),),
+            secrets=build.secrets,
             memory_bytes=memory_bytes,
             use_cache=not (options.rebuild or options.cold),
             output=raw,
@@ -328,6 +340,13 @@ def _reasons(plan: Plan, records: tuple[RecordView, ...]) -> tuple[str, ...]:
     if last is None:
         return ("it was never built here",)
     return differences(last.plan, plan.document()) or ("its layout is not in the cache, or a rebuild was asked for",)
+
+
+def _jobs_sentence(jobs: Jobs, image: Image, cores: int) -> str:
+    each = f"{image.compile.gib_per_job} GiB"
+    if GATE in image.scripts:
+        return f"{jobs.compilers} compilers at once, one per core, as memory allows; {each} for what is not known yet"
+    return f"{jobs.compilers}: {each} each, {cores} cores"
 
 
 def _title(plan: Plan) -> str:

@@ -25,7 +25,8 @@ from spark_images.tarform import open_canonical
 # Where engines and our steps mount something; podman leaves these in the layer of a step, BuildKit takes them away.
 _MOUNT_POINTS = frozenset(
     (
-        *("etc/hostname", "etc/hosts", "etc/resolv.conf", "run/.containerenv", "run/secrets", "run/secrets/limits"),
+        *("etc/hostname", "etc/hosts", "etc/resolv.conf", "run/.containerenv"),
+        *("run/secrets", "run/secrets/limits", "run/secrets/profile"),
         *("spark", "spark/scripts", "spark/inputs", "spark/cache"),
     )
 )

@@ -15,6 +15,8 @@ _UNITS = {
     **{"kib": KIB, "mib": MIB, "gib": GIB, "tib": TIB},
     **{"kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12},
 }
+_WAITING_BYTES = 10 * MIB  # measured: a gate and the ccache before it, while they wait
+_MOST_WAITING = 512
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([a-z]*)", re.ASCII | re.IGNORECASE)
 
 
@@ -31,26 +33,50 @@ class Budget:
         return self.bytes / GIB
 
 
-def plan_jobs(*, budget_gib: float, gib_per_job: float, cores: int) -> int:
-    """Most compile jobs whose peaks fit the budget; at least 1.
+@dataclass(frozen=True)
+class Jobs:
+    """How many compilers may run at once, and how many the build tool may start: the others wait at the gate."""
+
+    compilers: int
+    queue: int
+
+
+def plan_jobs(*, budget_gib: float, gib_per_job: float, cores: int, gated: bool) -> Jobs:
+    """Compile jobs for a budget; at least 1.
 
     budget_gib: what the build's cgroup may use. gib_per_job: measured peak of one job (images/<name>/image.yaml).
+    gated: whether scripts/memgate stands before the compilers. Then every core may have one, memory decides as the
+    build goes, and the gate chooses among as many as can wait in a twentieth of the budget. Else as many run as fit.
     """
-    return max(1, min(cores, int(budget_gib // gib_per_job)))
+    if not gated:
+        fitting = max(1, min(cores, int(budget_gib // gib_per_job)))
+        return Jobs(fitting, fitting)
+    waiting = int(budget_gib * GIB / 20 / _WAITING_BYTES)
+    return Jobs(cores, max(2 * cores, min(waiting, _MOST_WAITING)))
 
 
 def plan_budget(
-    *, asked: int | None, available: int, reserve: int, cgroup_limit: int | None, gib_per_job: float = 0.0
+    *,
+    asked: int | None,
+    available: int,
+    reserve: int,
+    reserve_because: str = "",
+    cgroup_limit: int | None,
+    cgroup_where: str = "",
+    gib_per_job: float = 0.0,
 ) -> Budget:
     """The smallest of what was asked for, what the host can spare and what our own cgroup leaves.
 
     All in bytes. available: MemAvailable. reserve: what stays with the host. cgroup_limit: None where there is none.
+    reserve_because, cgroup_where: what is to be said of the two where somebody asks from where they are.
     gib_per_job: peak of one compile job. Raises BudgetError where more was asked for than there is, or where the
     budget holds not even one job.
     """
     spare = available - reserve
     host = f"{format_size(available)} are available on this host and {format_size(reserve)} of them stay reserved"
+    host += f" ({reserve_because})" if reserve_because else ""
     own = f"the cgroup that this runs in has {format_size(max(0, cgroup_limit or 0))} left"
+    own += f" ({cgroup_where})" if cgroup_where else ""
     limited = cgroup_limit is not None and cgroup_limit < spare
     room = max(0, cgroup_limit if cgroup_limit is not None and limited else spare) // MIB * MIB
     facts = (host, own) if cgroup_limit is not None else (host,)
@@ -61,9 +87,9 @@ def plan_budget(
             hint=f"ask for at most `--memory {room // MIB}MiB`, or free what holds memory now",
         )
     if asked is not None:
-        budget = Budget(asked // MIB * MIB, f"`--memory` asks for it; {host}")
+        budget = Budget(asked // MIB * MIB, "; ".join(("`--memory` asks for it", *facts)))
     else:
-        budget = Budget(room, own if limited else host)
+        budget = Budget(room, "; ".join((own, host) if limited else facts))
     need = max(1, gib_per_job * GIB)
     if budget.bytes < need:
         enough_elsewhere = "free what holds memory now, or build on a larger machine"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import shlex
 import shutil
 from collections.abc import Mapping
@@ -9,9 +10,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from spark_images.files import room_on, write_text
+from spark_images.jobs import Jobs
 from spark_images.plan import Plan
 from spark_images.store import Store
-from spark_images.units import MIB
+from spark_images.units import GIB, MIB
 
 
 @dataclass(frozen=True)
@@ -30,26 +32,44 @@ class Staged:
         return self.folder / "scripts"
 
     @property
-    def limits(self) -> Path:
-        """The secret `limits`: what may differ from run to run."""
-        return self.folder / "limits"
+    def secrets(self) -> tuple[tuple[str, Path], ...]:
+        """What may differ from run to run, so it is in no cache key: `limits`, and the peaks that are expected."""
+        return tuple((name, self.folder / name) for name in ("limits", "profile"))
 
 
-def stage(plan: Plan, folder: Path, *, scripts: Path, jobs: int, memory_bytes: int | None, cold: bool) -> Staged:
-    """Write Dockerfile, scripts and limits below a new folder.
+def stage(
+    plan: Plan,
+    folder: Path,
+    *,
+    scripts: Path,
+    jobs: Jobs,
+    memory_bytes: int | None,
+    gib_per_job: float,
+    profile: str,
+    cold: bool,
+) -> Staged:
+    """Write Dockerfile, scripts, limits and profile below a new folder.
 
-    scripts: the project's scripts/. jobs: compile jobs at once. memory_bytes: the cap, None for no cap.
+    scripts: the project's scripts/. memory_bytes: the cap, None for no cap. gib_per_job: for units that the profile
+    does not name. profile: for scripts/memgate.
     """
     staged = Staged(folder)
     memory_mib = 0 if memory_bytes is None else memory_bytes // MIB
-    compile_cache = "ignore" if cold else "on"
     with room_on(folder):
         staged.scripts.mkdir(parents=True)
         staged.dockerfile.write_text(plan.dockerfile)
         for name, _ in plan.scripts:
             shutil.copy(scripts / name, staged.scripts / name)
             (staged.scripts / name).chmod(0o755)
-        staged.limits.write_text(f"JOBS={jobs}\nMEMORY_MIB={memory_mib}\nCOMPILE_CACHE={compile_cache}\n")
+        limits = {
+            "JOBS": jobs.compilers,
+            "QUEUE": jobs.queue,
+            "MEMORY_MIB": memory_mib,
+            "UNIT_MIB": math.ceil(gib_per_job * GIB / MIB),
+            "COMPILE_CACHE": "ignore" if cold else "on",
+        }
+        (folder / "limits").write_text("".join(f"{name}={value}\n" for name, value in limits.items()))
+        (folder / "profile").write_text(profile)
     return staged
 
 

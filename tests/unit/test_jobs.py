@@ -3,7 +3,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from spark_images.errors import BudgetError, UsageError
-from spark_images.jobs import parse_size, plan_budget, plan_jobs
+from spark_images.jobs import Jobs, parse_size, plan_budget, plan_jobs
 from spark_images.units import GIB, MIB
 
 AMOUNTS = st.integers(min_value=0, max_value=1 << 45)
@@ -14,7 +14,19 @@ AMOUNTS = st.integers(min_value=0, max_value=1 << 45)
     [(48.0, 8.0, 20, 6), (48.0, 0.7, 20, 20), (7.9, 8.0, 20, 1), (16.0, 8.0, 1, 1), (16.0, 8.0, 20, 2)],
 )
 def test_jobs_are_as_many_as_fit_memory_and_cores(budget_gib: float, gib_per_job: float, cores: int, jobs: int) -> None:
-    assert plan_jobs(budget_gib=budget_gib, gib_per_job=gib_per_job, cores=cores) == jobs
+    found = plan_jobs(budget_gib=budget_gib, gib_per_job=gib_per_job, cores=cores, gated=False)
+    assert found == Jobs(jobs, jobs)
+
+
+def test_behind_the_gate_every_core_has_a_compiler_and_as_many_wait_as_a_twentieth_of_the_budget_holds() -> None:
+    assert plan_jobs(budget_gib=64, gib_per_job=9.6, cores=20, gated=True) == Jobs(20, 327)
+
+
+@pytest.mark.parametrize(("budget_gib", "queue"), [(0.5, 8), (1000, 512)], ids=["little memory", "much memory"])
+def test_the_queue_at_the_gate_is_neither_shorter_than_twice_the_cores_nor_endless(
+    budget_gib: float, queue: int
+) -> None:
+    assert plan_jobs(budget_gib=budget_gib, gib_per_job=1, cores=4, gated=True) == Jobs(4, queue)
 
 
 def test_budget_without_a_wish_is_what_the_host_can_spare() -> None:
@@ -26,7 +38,22 @@ def test_budget_without_a_wish_is_what_the_host_can_spare() -> None:
 def test_budget_says_when_our_own_cgroup_decides() -> None:
     budget = plan_budget(asked=None, available=20 * GIB, reserve=2 * GIB, cgroup_limit=8 * GIB)
     assert budget.bytes == 8 * GIB
-    assert budget.because == "the cgroup that this runs in has 8 GiB left"
+    assert budget.because.startswith("the cgroup that this runs in has 8 GiB left; 20 GiB are available on this host")
+
+
+def test_budget_says_why_so_much_stays_reserved_and_where_a_limit_is() -> None:
+    budget = plan_budget(
+        asked=None,
+        available=20 * GIB,
+        reserve=6 * GIB,
+        reserve_because="a GPU shares this memory",
+        cgroup_limit=8 * GIB,
+        cgroup_where="memory.max of `/me` in cgroup v2",
+    )
+    assert budget.because == (
+        "the cgroup that this runs in has 8 GiB left (memory.max of `/me` in cgroup v2); "
+        "20 GiB are available on this host and 6 GiB of them stay reserved (a GPU shares this memory)"
+    )
 
 
 def test_wider_cgroup_does_not_decide() -> None:

@@ -7,17 +7,20 @@ import stat
 import subprocess
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from values import toy_plan
 
 from spark_images.cache import Cache
+from spark_images.jobs import Jobs
 from spark_images.pins import FileContent
 from spark_images.plan import Input, Plan
 from spark_images.staging import stage, stage_inputs, write_replay
 from spark_images.store import Store
 from spark_images.workfolder import work_folder
 
+GATE: dict[str, Any] = {"gib_per_job": 0.75, "profile": "412 31.2 mmq.cu.o\n", "cold": False}
 CONTENTS = {"trees/hello.tar": b"a tree", "wheels/target/it's+a b.whl": b"a wheel", "sources/$HOME.tar.gz": b"a source"}
 
 
@@ -66,7 +69,7 @@ def check_sums(folder: Path) -> subprocess.CompletedProcess[str]:
 
 
 def test_dockerfile_and_the_plans_scripts_are_staged(plan: Plan, scripts: Path, tmp_path: Path) -> None:
-    staged = stage(plan, tmp_path / "build", scripts=scripts, jobs=3, memory_bytes=8 << 30, cold=False)
+    staged = stage(plan, tmp_path / "build", scripts=scripts, jobs=Jobs(3, 12), memory_bytes=8 << 30, **GATE)
     assert staged.dockerfile.read_text() == plan.dockerfile
     assert [path.name for path in staged.scripts.iterdir()] == ["step"]
     assert (staged.scripts / "step").read_bytes() == (scripts / "step").read_bytes()
@@ -76,18 +79,23 @@ def test_dockerfile_and_the_plans_scripts_are_staged(plan: Plan, scripts: Path, 
 @pytest.mark.parametrize(
     ("jobs", "memory_bytes", "cold", "expected"),
     [
-        (3, 8 << 30, False, "JOBS=3\nMEMORY_MIB=8192\nCOMPILE_CACHE=on\n"),
-        (1, (512 << 20) + 5, False, "JOBS=1\nMEMORY_MIB=512\nCOMPILE_CACHE=on\n"),
-        (3, None, False, "JOBS=3\nMEMORY_MIB=0\nCOMPILE_CACHE=on\n"),
-        (3, 8 << 30, True, "JOBS=3\nMEMORY_MIB=8192\nCOMPILE_CACHE=ignore\n"),
+        (3, 8 << 30, False, "JOBS=3\nQUEUE=12\nMEMORY_MIB=8192\nUNIT_MIB=768\nCOMPILE_CACHE=on\n"),
+        (1, (512 << 20) + 5, False, "JOBS=1\nQUEUE=12\nMEMORY_MIB=512\nUNIT_MIB=768\nCOMPILE_CACHE=on\n"),
+        (3, None, False, "JOBS=3\nQUEUE=12\nMEMORY_MIB=0\nUNIT_MIB=768\nCOMPILE_CACHE=on\n"),
+        (3, 8 << 30, True, "JOBS=3\nQUEUE=12\nMEMORY_MIB=8192\nUNIT_MIB=768\nCOMPILE_CACHE=ignore\n"),
     ],
     ids=["capped", "whole MiB", "no cap", "cold"],
 )
 def test_the_limits_say_jobs_cap_and_whether_the_compile_cache_counts(
     plan: Plan, scripts: Path, tmp_path: Path, jobs: int, memory_bytes: int | None, cold: bool, expected: str
 ) -> None:
-    staged = stage(plan, tmp_path / "build", scripts=scripts, jobs=jobs, memory_bytes=memory_bytes, cold=cold)
-    assert staged.limits.read_text() == expected
+    options = {**GATE, "cold": cold}
+    staged = stage(
+        plan, tmp_path / "build", scripts=scripts, jobs=Jobs(jobs, 12), memory_bytes=memory_bytes, **options
+    )
+    secrets = dict(staged.secrets)
+    assert secrets["limits"].read_text() == expected
+    assert secrets["profile"].read_text() == "412 31.2 mmq.cu.o\n"
 
 
 def test_inputs_are_the_stores_own_files(plan: Plan, store: Store, tmp_path: Path) -> None:
