@@ -267,6 +267,13 @@ def test_a_compilers_own_error_passes_through_once(machine: Machine) -> None:
     assert (failed.returncode, failed.stdout, failed.stderr) == (3, "to out\n", "to err\n")
 
 
+@pytest.mark.parametrize("given", ["", "C.UTF-8"])
+def test_a_compiler_gets_the_environment_that_the_gate_was_given(machine: Machine, given: str) -> None:
+    machine.env["LC_ALL" if not given else "LC_CTYPE"] = given  # in the C locale Python sets LC_CTYPE
+    shown = machine.run(MEMGATE, "run", MEMGATE, "sh", "-c", 'echo "<$LC_CTYPE>"', "x.c", "-o", "x.o")
+    assert f"<{given}>\n" in shown.stdout
+
+
 def test_a_program_that_is_not_there_is_named(machine: Machine) -> None:
     failed = machine.run(MEMGATE, "run", MEMGATE, "no-such-compiler", "-c", "x.c", "-o", "x.o")
     assert failed.returncode == 127
