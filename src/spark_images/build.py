@@ -24,13 +24,11 @@ from spark_images.targets import Target
 from spark_images.terminal import tell
 
 if TYPE_CHECKING:
+    from spark_images.allowance import Allowance
     from spark_images.engine.base import Engine, RootImage
-    from spark_images.jobs import Jobs
     from spark_images.oci import Layout
     from spark_images.record import RecordView, RecordWriter
     from spark_images.store import Store
-
-GATE = "memgate"  # an image with this among its scripts has it before every compiler
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,7 +61,7 @@ def build(project: Project, image: Image, target: Target, base: str, *, cache: C
             layout = read_layout(place)
             tell(f"{_title(plan)} is built already: nothing that its plan names has changed")
         else:
-            layout = _attempt(project, image, plan, engine, cache=cache, options=options)
+            layout = _attempt(project, image, target, plan, engine, cache=cache, options=options)
         reference = load_into(engine, layout, image=plan.image, plan_id=plan.plan_id)
     tell(
         f"  plan    {plan.plan_id}",
@@ -117,39 +115,36 @@ def build_runs(cache: Cache) -> bool:
 
 
 def _attempt(
-    project: Project, image: Image, plan: Plan, engine: Engine, *, cache: Cache, options: BuildOptions
+    project: Project, image: Image, target: Target, plan: Plan, engine: Engine, *, cache: Cache, options: BuildOptions
 ) -> Layout:
+    from spark_images.allowance import allow
+    from spark_images.engine import able_engine
     from spark_images.fetch import fetch
-    from spark_images.jobs import plan_jobs
-    from spark_images.memory import budget, host_memory
     from spark_images.record import RecordWriter, read_records
     from spark_images.store import Store
-    from spark_images.units import GIB, format_size
     from spark_images.workfolder import remove_abandoned
 
     store = Store(cache.store)
     records = read_records(cache.records)
+    engine = able_engine(engine, named=options.engine is not None, cache=cache, env=os.environ)
     facts = engine.facts()
     for line in remove_abandoned(cache):
         tell(f"removed the {line}")
-    gib_per_job = image.compile.gib_per_job
-    cores = len(os.sched_getaffinity(0))
-    allowed = budget(options.memory_bytes, gib_per_job=gib_per_job) if options.limit_memory else None
-    jobs = plan_jobs(
-        budget_gib=allowed.gib if allowed else host_memory().available_bytes / GIB,
-        gib_per_job=gib_per_job,
-        cores=cores,
-        gated=GATE in image.scripts,
+    allowance = allow(
+        image,
+        target,
+        plan,
+        records,
+        asked_bytes=options.memory_bytes,
+        limit=options.limit_memory,
+        env=os.environ,
     )
     tell(
         f"{_title(plan)}: plan {plan.plan_id[:12]}, because",
         *(f"  {reason}" for reason in _reasons(plan, records)),
         *(f"  unverified pin {sentence}" for sentence in plan.unverified),
         f"  engine  {facts.name} {facts.version}, {facts.builder}, {facts.runtime}, cgroup {facts.cgroup}",
-        f"  memory  {format_size(allowed.bytes)}: {allowed.because}"
-        if allowed
-        else "  memory  NOT LIMITED, as you typed",
-        f"  jobs    {_jobs_sentence(jobs, image, cores)}",
+        *(f"  {line}" for line in allowance.lines()),
     )
     fetch(plan.contents, store=store)
     record = RecordWriter.start(
@@ -161,13 +156,12 @@ def _attempt(
         plan=plan.document(),
         command=sys.argv,
         engine=facts,
-        host={"cores": cores, "jobs": jobs.compilers, "memory_bytes": allowed.bytes if allowed else None},
+        host=allowance.document(),
         now=datetime.now(UTC),
     )
     with record:
         return _recorded(
             project,
-            image,
             plan,
             engine,
             record,
@@ -175,14 +169,12 @@ def _attempt(
             store=store,
             cache=cache,
             options=options,
-            jobs=jobs,
-            memory_bytes=allowed.bytes if allowed else None,
+            allowance=allowance,
         )
 
 
 def _recorded(
     project: Project,
-    image: Image,
     plan: Plan,
     engine: Engine,
     record: RecordWriter,
@@ -191,21 +183,20 @@ def _recorded(
     store: Store,
     cache: Cache,
     options: BuildOptions,
-    jobs: Jobs,
-    memory_bytes: int | None,
+    allowance: Allowance,
 ) -> Layout:
-    from spark_images.buildlog import LogReader
     from spark_images.diagnose import build_error, first_error
     from spark_images.engine.base import BuildRequest
+    from spark_images.engine.hostwatch import HostWatch
     from spark_images.oci import read_layout
     from spark_images.progress import Progress
-    from spark_images.record import LayerRecord, Outcome, Result, expected_seconds
+    from spark_images.record import LayerRecord, Outcome, Result, append_to_record, expected_seconds
     from spark_images.staging import stage, stage_inputs, write_replay
     from spark_images.workfolder import work_folder
 
     began = time.monotonic()
     roots = {root.name: root_image(root, plan, store, cache) for root in plan.roots}
-    log = LogReader()
+    log = record.reader
     progress = Progress(
         sys.stderr,
         env=os.environ,
@@ -216,17 +207,19 @@ def _recorded(
         plan,
         record.folder / "build",
         scripts=project.root / "scripts",
-        jobs=jobs,
-        memory_bytes=memory_bytes,
-        gib_per_job=image.compile.gib_per_job,
-        profile="",
+        jobs=allowance.jobs,
+        memory_bytes=allowance.memory_bytes,
+        gib_per_job=allowance.gib_per_job,
+        profile=allowance.profile.text,
         cold=options.cold,
     )
-    record.steps = lambda: log.steps
 
     def on_line(line: str) -> None:
+        progress.feed(record.line(line))
+
+    def say(line: str) -> None:
         record.line(line)
-        progress.feed(log.feed(line))
+        progress.say(line)
 
     with work_folder(cache, plan.image) as work:
         raw, inputs = work / "raw", stage_inputs(plan, work / "inputs", store)
@@ -236,13 +229,17 @@ def _recorded(
             contexts=(("inputs", inputs),),
             roots=tuple(roots.values()),
             secrets=build.secrets,
-            memory_bytes=memory_bytes,
+            memory_bytes=allowance.memory_bytes,
             use_cache=not (options.rebuild or options.cold),
             output=raw,
             attempt=record.id,
         )
-        with progress:
-            outcome = engine.build(request, on_line)
+        watch = HostWatch(allowance.floor, say)
+        try:
+            with progress:
+                outcome = engine.build(request, on_line, watch)
+        finally:
+            append_to_record(record.folder, "host-memory", watch.document())
         replay = record.folder / "replay.sh"
         write_replay(replay, plan, outcome.command, inputs=inputs, raw=raw, store=store, env=outcome.env)
         if outcome.status != 0:
@@ -340,13 +337,6 @@ def _reasons(plan: Plan, records: tuple[RecordView, ...]) -> tuple[str, ...]:
     if last is None:
         return ("it was never built here",)
     return differences(last.plan, plan.document()) or ("its layout is not in the cache, or a rebuild was asked for",)
-
-
-def _jobs_sentence(jobs: Jobs, image: Image, cores: int) -> str:
-    each = f"{image.compile.gib_per_job} GiB"
-    if GATE in image.scripts:
-        return f"{jobs.compilers} compilers at once, one per core, as memory allows; {each} for what is not known yet"
-    return f"{jobs.compilers}: {each} each, {cores} cores"
 
 
 def _title(plan: Plan) -> str:

@@ -75,6 +75,12 @@ class HostProgramError(SparkImagesError):
     exit_status = 14
 
 
+class UpstreamError(SparkImagesError):
+    """A release says something that spark-images does not understand, or other things than are written down of it."""
+
+    exit_status = 15
+
+
 class RouteError(SparkImagesError):
     """No route to a pinned content answered."""
 
@@ -127,6 +133,12 @@ class BudgetError(SparkImagesError):
     """More memory was asked for than the host can give."""
 
     exit_status = 43
+
+
+class HostMemoryError(SparkImagesError):
+    """The host ran short of memory while a build ran and stayed so, and the build was stopped."""
+
+    exit_status = 44
 
 
 class CanonicalError(SparkImagesError):

@@ -52,7 +52,7 @@ def capture(
     """
     out, err = bytearray(), bytearray()
 
-    def look() -> None:
+    def look(pid: int) -> None:
         if watch is not None:
             watch(len(out) + len(err))
 
@@ -68,13 +68,25 @@ def stream(
     cwd: Path | None = None,
     timeout_s: float | None = None,
     echo: Callable[[str], None] | None = None,
+    watch: Callable[[int], None] = lambda pid: None,
+    before_end: Callable[[], None] = lambda: None,
 ) -> int:
     """Run a program, give every line of its output (stdout and stderr as they come) to on_line; returns its status.
 
-    Raises HostProgramError as `capture` does.
+    watch: gets its pid at least five times a second; what it raises ends the program. before_end: called before we end
+    it, whatever the reason. Raises HostProgramError as `capture` does.
     """
     lines = _Lines(on_line)
-    status = _run(command, (lines.feed,), env=env, cwd=cwd, timeout_s=timeout_s, echo=echo)
+    status = _run(
+        command,
+        (lines.feed,),
+        env=env,
+        cwd=cwd,
+        timeout_s=timeout_s,
+        echo=echo,
+        look=watch,
+        before_end=before_end,
+    )
     lines.finish()
     return status
 
@@ -124,7 +136,8 @@ def _run(
     cwd: Path | None,
     timeout_s: float | None,
     echo: Callable[[str], None] | None,
-    look: Callable[[], None] = lambda: None,
+    look: Callable[[int], None] = lambda pid: None,
+    before_end: Callable[[], None] = lambda: None,
 ) -> int:
     """The status of the program; one sink takes both streams, two take stdout and stderr."""
     if echo is not None:
@@ -148,12 +161,12 @@ def _run(
         _pump(process, open_pipes, deadline, look)
         status = process.wait(None if deadline is None else max(0.0, deadline - time.monotonic()))
     except subprocess.TimeoutExpired as err:
-        _end(process)
+        _end(process, before_end)
         raise HostProgramError(
             f"`{command[0]}` did not end within {timeout_s:g} s", why=[f"command: {shlex.join(command)}"]
         ) from err
     except BaseException:
-        _end(process)
+        _end(process, before_end)
         raise
     finally:
         for pipe in pipes:
@@ -185,7 +198,7 @@ def _pump(
     process: subprocess.Popen[bytes],
     pipes: dict[int, Callable[[bytes], Any]],
     deadline: float | None,
-    look: Callable[[], None],
+    look: Callable[[int], None],
 ) -> None:
     """Read until every pipe is closed, or the program has ended and nothing more comes.
 
@@ -193,7 +206,7 @@ def _pump(
     """
     pipes = dict(pipes)
     while pipes:
-        look()
+        look(process.pid)
         ended = process.poll() is not None  # before the select: what it wrote by then is seen by that select
         ready, _, _ = select.select(list(pipes), [], [], _POLL_S)
         for fd in ready:
@@ -207,11 +220,12 @@ def _pump(
             raise subprocess.TimeoutExpired(process.args, 0)
 
 
-def _end(process: subprocess.Popen[bytes]) -> None:
+def _end(process: subprocess.Popen[bytes], before: Callable[[], None]) -> None:
     """SIGTERM to the program's whole group, SIGKILL to what is left of it after GRACE_S or at a second Ctrl-C."""
     if process.returncode is not None:
         return  # its number may belong to another process by now
     try:
+        before()
         _signal_group(process.pid, signal.SIGTERM)
         give_up = time.monotonic() + GRACE_S
         while time.monotonic() < give_up:

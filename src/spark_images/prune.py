@@ -41,16 +41,18 @@ def named_digests(project: Project, store: Store) -> set[str]:
         match pin:
             case GitPin():
                 named.add(pin.tree)
-            case ArchivePin() | SdistPin():
+            case ArchivePin():
                 named.add(f"sha256:{pin.sha256}")
-            case WheelsPin():
+            case SdistPin():
+                named.add(f"sha256:{pin.sha256}")
+                if pin.lock:
+                    named.update(source.tree for source in project.sources_lock(pin.name).sources if source.tree)
+            case WheelsPin() | RequirementsPin():
                 named.update(f"sha256:{wheel.sha256}" for wheel in project.wheels_lock(pin.name).wheels)
             case DebsPin():
                 named.update(f"sha256:{deb.sha256}" for deb in project.debs_lock.debs)
             case ImagePin():
                 named.update(image_blobs(pin, store))
-            case RequirementsPin():
-                continue  # its files are fetched by the image that uses it, and kept by name there
             case _:
                 assert_never(pin)
     return named

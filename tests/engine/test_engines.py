@@ -24,10 +24,11 @@ import pytest
 import tiny
 
 from spark_images.cache import Cache
-from spark_images.engine import choose_engine
+from spark_images.engine import choose_engine, daemon, guard
 from spark_images.engine.attempt import build_env, owner_of
 from spark_images.engine.base import OWNER, BuildRequest, Engine, RootImage
 from spark_images.engine.containers import running
+from spark_images.engine.freezer import NOTE, Container, Freezer, below, end_left
 from spark_images.engine.smallest import smallest_program
 from spark_images.errors import CanonicalError, DiskFullError, EngineError, EngineTooOldError, UsageError
 from spark_images.oci import read_layout
@@ -308,11 +309,23 @@ class Sleeper:
                 return True
         return False
 
+    def kill_with_guard(self) -> None:
+        """kill -9 also of what would end the build after a kill -9 of the pipeline."""
+        for pid in (self.pipeline.pid, *guards_below(self.pipeline.pid)):
+            os.kill(pid, signal.SIGKILL)
+        self.pipeline.wait()
+
     def step_ends(self, within_s: float = 15) -> bool:
         deadline = time.monotonic() + within_s
         while self.step_runs() and time.monotonic() < deadline:
             time.sleep(0.1)
         return not self.step_runs()
+
+
+def guards_below(pid: int) -> list[int]:
+    """The processes below this one that guard an engine's command."""
+    commands = {one: Path(f"/proc/{one}/cmdline").read_bytes().split(b"\0") for one in below(pid)}
+    return [one for one, words in commands.items() if os.fsencode(guard.__file__) in words]
 
 
 @pytest.fixture
@@ -357,8 +370,7 @@ def assert_nothing_left(bench: Bench, caches: dict[str, Cache]) -> None:
 def test_clean_ends_all_that_a_killed_pipeline_left(
     bench: Bench, sleeper: Sleeper, engine_caches: dict[str, Cache]
 ) -> None:
-    sleeper.pipeline.kill()
-    sleeper.pipeline.wait()
+    sleeper.kill_with_guard()
     time.sleep(0.5)
     assert sleeper.step_runs()  # which is why there is something to clean
     assert bench.engine.clean() != ()
@@ -367,12 +379,33 @@ def test_clean_ends_all_that_a_killed_pipeline_left(
     assert bench.engine.clean() == ()
 
 
-def test_a_build_after_a_kill_ends_what_was_left_first(bench: Bench, sleeper: Sleeper) -> None:
+def test_a_step_ends_when_the_pipeline_is_killed_and_the_next_build_says_what_it_removed(
+    bench: Bench, sleeper: Sleeper, capsys: pytest.CaptureFixture[str]
+) -> None:
     sleeper.pipeline.kill()
     sleeper.pipeline.wait()
+    assert sleeper.step_ends(within_s=5)
     assert bench("say", "again") == 0, bench.said
-    if bench.engine.name == "podman":  # BuildKit holds the killed build's step under the same cap as ours
-        assert sleeper.step_ends()
+    left = {"podman": "build step buildah-", "docker": "builder spark-images-"}[bench.engine.name]
+    assert f"removed what a killed build left: {left}" in bench.said
+    assert f"removed what a killed build left: {left}" in capsys.readouterr().err
+    assert bench("say", "again") == 0
+    assert "killed build" not in bench.said
+
+
+def test_a_build_after_a_kill_ends_what_was_left_first(bench: Bench, sleeper: Sleeper) -> None:
+    sleeper.kill_with_guard()
+    assert sleeper.step_runs()
+    assert bench("say", "again") == 0, bench.said
+    assert sleeper.step_ends(within_s=1)
+
+
+def test_a_step_whose_engine_command_was_killed_does_not_run_on(bench: Bench, sleeper: Sleeper) -> None:
+    (guarding,) = guards_below(sleeper.pipeline.pid)
+    engine_command = next(pid for pid in below(guarding))
+    os.kill(engine_command, signal.SIGKILL)
+    assert sleeper.pipeline.wait(timeout=20) == 0  # the program of this test prints the status, whatever it is
+    assert sleeper.step_ends(within_s=5)
 
 
 def test_ctrl_c_ends_the_step(sleeper: Sleeper) -> None:
@@ -388,6 +421,41 @@ def test_a_second_build_waits_for_the_first_which_clean_leaves_alone(bench: Benc
     assert bench("say", "second") == 0, bench.said
     assert bench.lines[0] == "waiting for another build on this engine to end"
     assert sleeper.step_ends(within_s=1)
+
+
+def test_clean_ends_what_a_killed_build_left_frozen(engine: Engine, engine_caches: dict[str, Cache]) -> None:
+    note = engine_caches[engine.name].engines / engine.name / NOTE
+    note.parent.mkdir(parents=True, exist_ok=True)
+    with subprocess.Popen(["sleep", "60"]) as frozen:
+        started = Path(f"/proc/{frozen.pid}/stat").read_text().split()[21]
+        frozen.send_signal(signal.SIGSTOP)
+        note.write_text(f"process\t{frozen.pid}\t{started}\n")
+        assert any(line.startswith(f"frozen process {frozen.pid}") for line in engine.clean())
+        assert frozen.wait(5) == -signal.SIGKILL
+    assert engine.clean() == ()
+
+
+def test_a_builder_whose_cgroups_are_out_of_reach_is_paused_and_builds_again_after_its_end(
+    bench: Bench, engine_caches: dict[str, Cache], tmp_path: Path
+) -> None:
+    if bench.engine.name != "docker":
+        return
+    assert bench("say", "hello") == 0, bench.said
+    name = f"buildx_buildkit_spark-images-{owner_of(engine_caches['docker'])}0"
+
+    def status() -> str:
+        return str(bench.engine.client().containers.get(name).status)
+
+    builder, nobody = Container(name, daemon.docker_socket(os.environ)), 1 << 30
+    freezer = Freezer(tmp_path / "note", nobody, builder=builder)
+    freezer.hold()
+    assert status() == "paused"
+    freezer.thaw()
+    assert status() == "running"
+    freezer.hold()
+    assert end_left(tmp_path / "note") == (f"frozen container {name}",)
+    assert status() == "exited"
+    assert bench("say", "again") == 0, bench.said
 
 
 def test_clean_with_nothing_there_removes_nothing(engine: Engine) -> None:

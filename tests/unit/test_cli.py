@@ -268,6 +268,9 @@ class QuietEngine:
 
     name = "podman"
 
+    def prepare(self) -> None:
+        pass
+
     def facts(self) -> EngineFacts:
         return EngineFacts(name="podman", version="5", builder="buildah", runtime="crun", cgroup="v2")
 

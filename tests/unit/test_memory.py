@@ -5,9 +5,16 @@ from pathlib import Path
 
 import pytest
 
-from spark_images.errors import BudgetError
-from spark_images.memory import budget, cgroup_room, has_unified_memory, host_memory, largest_processes, reserve_bytes
-from spark_images.units import GIB, KIB, MIB
+from spark_images.errors import BudgetError, UsageError
+from spark_images.memory import (
+    budget,
+    cgroup_room,
+    floor_rule,
+    has_unified_memory,
+    host_memory,
+    reserve_bytes,
+)
+from spark_images.units import GIB, MIB
 
 V1_NO_LIMIT = "9223372036854771712"
 V1_MOUNT = "36 31 0:33 / /sys/fs/cgroup/memory rw,relatime shared:9 - cgroup cgroup rw,memory"
@@ -30,6 +37,13 @@ def host(root: Path, *, cgroup: str, mounts: str, total_gib: int = 120, availabl
     return root
 
 
+def room(root: Path) -> int:
+    """The bytes that the limits leave."""
+    found = cgroup_room(root)
+    assert found is not None
+    return found.size_bytes
+
+
 def test_meminfo_of_this_machine_is_read() -> None:
     memory = host_memory()
     assert 64 * MIB < memory.available_bytes <= memory.total_bytes
@@ -47,7 +61,7 @@ def test_smallest_limit_on_a_v2_path_counts_not_the_own_one(tmp_path: Path) -> N
     put(tmp_path, "sys/fs/cgroup/user.slice/memory.max", f"{64 * GIB}\n")
     put(tmp_path, "sys/fs/cgroup/user.slice/me/memory.max", f"{8 * GIB}\n")
     put(tmp_path, "sys/fs/cgroup/user.slice/me/shell/memory.max", "max\n")
-    assert cgroup_room(tmp_path) == 8 * GIB
+    assert room(tmp_path) == 8 * GIB
 
 
 def test_anonymous_memory_below_a_limit_is_taken_off_and_page_cache_is_not(tmp_path: Path) -> None:
@@ -56,14 +70,58 @@ def test_anonymous_memory_below_a_limit_is_taken_off_and_page_cache_is_not(tmp_p
     put(tmp_path, "sys/fs/cgroup/a/memory.stat", f"anon {7 * GIB}\nfile {2 * GIB}\n")
     put(tmp_path, "sys/fs/cgroup/a/b/memory.max", f"{8 * GIB}\n")
     put(tmp_path, "sys/fs/cgroup/a/b/memory.stat", f"anon {1 * GIB}\nfile {2 * GIB}\n")
-    assert cgroup_room(tmp_path) == 3 * GIB
+    assert room(tmp_path) == 3 * GIB
 
 
 def test_overfull_cgroup_leaves_nothing(tmp_path: Path) -> None:
     host(tmp_path, cgroup="0::/a\n", mounts=V2_MOUNT)
     put(tmp_path, "sys/fs/cgroup/a/memory.max", f"{1 * GIB}\n")
     put(tmp_path, "sys/fs/cgroup/a/memory.stat", f"anon {2 * GIB}\n")
-    assert cgroup_room(tmp_path) == 0
+    assert room(tmp_path) == 0
+
+
+def test_files_in_memory_and_the_kernels_own_count_as_held(tmp_path: Path) -> None:
+    host(tmp_path, cgroup="0::/a\n", mounts=V2_MOUNT)
+    put(tmp_path, "sys/fs/cgroup/a/memory.max", f"{10 * GIB}\n")
+    # `file` has shmem in it, and slab its two parts
+    stat = {
+        "anon": 1,
+        "file": 5,
+        "shmem": 2,
+        "slab": 3,
+        "slab_reclaimable": 2,
+        "slab_unreclaimable": 1,
+        "pagetables": 1,
+    }
+    put(tmp_path, "sys/fs/cgroup/a/memory.stat", "".join(f"{key} {size * GIB}\n" for key, size in stat.items()))
+    assert room(tmp_path) == 5 * GIB
+
+
+def test_v1_counts_files_in_memory_as_held(tmp_path: Path) -> None:
+    host(tmp_path, cgroup="4:memory:/job\n", mounts=V1_MOUNT)
+    put(tmp_path, "sys/fs/cgroup/memory/job/memory.limit_in_bytes", str(6 * GIB))
+    stat = f"rss 0\ntotal_cache {3 * GIB}\ntotal_rss {1 * GIB}\ntotal_shmem {2 * GIB}\n"
+    put(tmp_path, "sys/fs/cgroup/memory/job/memory.stat", stat)
+    assert room(tmp_path) == 3 * GIB
+
+
+def test_a_cgroup_that_is_slowed_down_before_its_limit_leaves_only_what_is_before_that(tmp_path: Path) -> None:
+    host(tmp_path, cgroup="0::/a/b\n", mounts=V2_MOUNT)
+    put(tmp_path, "sys/fs/cgroup/a/memory.max", f"{10 * GIB}\n")
+    put(tmp_path, "sys/fs/cgroup/a/memory.high", f"{6 * GIB}\n")
+    put(tmp_path, "sys/fs/cgroup/a/b/memory.high", "max\n")
+    assert room(tmp_path) == 6 * GIB
+
+
+def test_the_limit_that_decides_is_named_with_its_cgroup_and_version(tmp_path: Path) -> None:
+    host(tmp_path, cgroup="0::/user.slice/me\n", mounts=V2_MOUNT)
+    put(tmp_path, "sys/fs/cgroup/user.slice/memory.max", f"{8 * GIB}\n")
+    put(tmp_path, "sys/fs/cgroup/user.slice/me/memory.max", f"{9 * GIB}\n")
+    assert "8 GiB left (memory.max of `/user.slice` in cgroup v2)" in budget(None, root=tmp_path).because
+    put(tmp_path, "proc/self/cgroup", "4:memory:/job\n")
+    put(tmp_path, "proc/self/mountinfo", f"{V1_MOUNT}\n")
+    put(tmp_path, "sys/fs/cgroup/memory/job/memory.limit_in_bytes", str(6 * GIB))
+    assert "(memory.limit_in_bytes of `/job` in cgroup v1)" in budget(None, root=tmp_path).because
 
 
 def test_v1_limit_of_a_parent_is_found(tmp_path: Path) -> None:
@@ -72,7 +130,7 @@ def test_v1_limit_of_a_parent_is_found(tmp_path: Path) -> None:
     put(tmp_path, "sys/fs/cgroup/memory/job/memory.limit_in_bytes", str(6 * GIB))
     put(tmp_path, "sys/fs/cgroup/memory/job/run/memory.limit_in_bytes", V1_NO_LIMIT)
     put(tmp_path, "sys/fs/cgroup/memory/job/run/memory.stat", f"total_rss 0\nhierarchical_memory_limit {6 * GIB}\n")
-    assert cgroup_room(tmp_path) == 6 * GIB
+    assert room(tmp_path) == 6 * GIB
 
 
 def test_v1_limit_of_a_hidden_parent_is_found_in_memory_stat(tmp_path: Path) -> None:
@@ -80,7 +138,7 @@ def test_v1_limit_of_a_hidden_parent_is_found_in_memory_stat(tmp_path: Path) -> 
     host(tmp_path, cgroup="4:memory:/docker/0123\n", mounts=mount)
     put(tmp_path, "sys/fs/cgroup/memory/memory.limit_in_bytes", V1_NO_LIMIT)
     put(tmp_path, "sys/fs/cgroup/memory/memory.stat", f"hierarchical_memory_limit {2 * GIB}\ntotal_rss {1 * GIB}\n")
-    assert cgroup_room(tmp_path) == 1 * GIB
+    assert room(tmp_path) == 1 * GIB
 
 
 def test_hybrid_reads_memory_from_v1_and_survives_the_empty_v2(tmp_path: Path) -> None:
@@ -88,13 +146,30 @@ def test_hybrid_reads_memory_from_v1_and_survives_the_empty_v2(tmp_path: Path) -
     host(tmp_path, cgroup="4:memory:/job\n0::/job\n", mounts=f"{unified}\n{V1_MOUNT}")
     put(tmp_path, "sys/fs/cgroup/unified/cgroup.procs", "")
     put(tmp_path, "sys/fs/cgroup/memory/job/memory.limit_in_bytes", str(5 * GIB))
-    assert cgroup_room(tmp_path) == 5 * GIB
+    assert room(tmp_path) == 5 * GIB
+
+
+def test_the_smallest_of_a_v2_and_a_v1_limit_counts_where_both_have_the_controller(tmp_path: Path) -> None:
+    unified = "41 31 0:38 / /sys/fs/cgroup/unified rw - cgroup2 cgroup2 rw"
+    host(tmp_path, cgroup="4:memory:/job\n0::/job\n", mounts=f"{unified}\n{V1_MOUNT}")
+    put(tmp_path, "sys/fs/cgroup/memory/job/memory.limit_in_bytes", str(5 * GIB))
+    put(tmp_path, "sys/fs/cgroup/unified/job/memory.max", str(3 * GIB))
+    assert room(tmp_path) == 3 * GIB
+
+
+def test_a_container_in_a_container_sees_its_own_limit_and_the_one_above(tmp_path: Path) -> None:
+    mount = V2_MOUNT.replace(" / /sys", " /docker/outer /sys")
+    host(tmp_path, cgroup="0::/docker/outer/podman/inner\n", mounts=mount)
+    put(tmp_path, "sys/fs/cgroup/memory.max", str(4 * GIB))
+    put(tmp_path, "sys/fs/cgroup/memory.stat", f"anon {3 * GIB}\n")
+    put(tmp_path, "sys/fs/cgroup/podman/inner/memory.max", str(2 * GIB))
+    assert room(tmp_path) == 1 * GIB
 
 
 def test_path_told_from_outside_the_container_falls_back_to_the_mount(tmp_path: Path) -> None:
     host(tmp_path, cgroup="0::/../../outside\n", mounts=V2_MOUNT)
     put(tmp_path, "sys/fs/cgroup/memory.max", str(4 * GIB))
-    assert cgroup_room(tmp_path) == 4 * GIB
+    assert room(tmp_path) == 4 * GIB
 
 
 def _own_group() -> Path | None:
@@ -118,12 +193,12 @@ def test_real_cgroup_limits_a_process_in_it() -> None:
         limit = next(file for name in ("memory.max", "memory.limit_in_bytes") if (file := group / name).exists())
         limit.write_text(str(700 * MIB))
         command = f"echo $$ >{group}/cgroup.procs && exec {sys.executable} -c "
-        program = "'from spark_images.memory import cgroup_room; print(cgroup_room())'"
+        program = "'from spark_images.memory import cgroup_room; print(cgroup_room().size_bytes)'"
         env = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-        room = int(subprocess.run(["sh", "-c", command + program], check=True, capture_output=True, env=env).stdout)
+        left = int(subprocess.run(["sh", "-c", command + program], check=True, capture_output=True, env=env).stdout)
     finally:
         group.rmdir()
-    assert 600 * MIB < room < 700 * MIB
+    assert 600 * MIB < left < 700 * MIB
 
 
 def test_unified_memory_is_an_nvidia_driver_on_arm64(tmp_path: Path) -> None:
@@ -139,27 +214,8 @@ def test_reserve_is_larger_where_the_gpu_shares_the_memory_and_small_on_small_ma
     assert reserve_bytes(8 * GIB, unified=False) == 1 * GIB
 
 
-def test_largest_processes_come_first_and_kernel_threads_are_left_out(tmp_path: Path) -> None:
-    put(tmp_path, "proc/4121/status", f"Name:\tvllm\nPid:\t4121\nVmRSS:\t{61 * 2**20} kB\n")
-    put(tmp_path, "proc/77/status", "Name:\tsshd\nVmRSS:\t 8192 kB\n")
-    put(tmp_path, "proc/2/status", "Name:\tkthreadd\n")
-    put(tmp_path, "proc/99/comm", "gone\n")
-    first, second = largest_processes(5, tmp_path)
-    assert (first.name, first.pid, first.rss_bytes) == ("vllm", 4121, 61 * GIB)
-    assert (second.name, second.rss_bytes) == ("sshd", 8192 * KIB)
-
-
-def test_process_of_ours_is_found_with_its_memory() -> None:
-    program = "import sys; b = bytearray(1 << 28); print(flush=True); sys.stdin.read()"
-    with subprocess.Popen([sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
-        assert child.stdout is not None
-        child.stdout.readline()
-        held = {process.pid: process.rss_bytes for process in largest_processes(10_000)}
-        child.communicate()
-    assert 1 << 28 <= held[child.pid] < 1 << 29
-
-
-def test_too_large_a_wish_names_who_holds_the_memory(tmp_path: Path) -> None:
+def test_too_large_a_wish_names_who_holds_the_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))  # where there is no nvidia-smi
     host(tmp_path, cgroup="0::/\n", mounts=V2_MOUNT, available_gib=50)
     put(tmp_path, "proc/4121/status", f"Name:\tvllm\nVmRSS:\t{61 * 2**20} kB\n")
     with pytest.raises(BudgetError) as caught:
@@ -169,3 +225,50 @@ def test_too_large_a_wish_names_who_holds_the_memory(tmp_path: Path) -> None:
 
 def test_budget_of_this_machine_fits_into_it() -> None:
     assert 0 < budget(None).bytes < host_memory().total_bytes
+
+
+def test_a_build_for_unified_memory_leaves_the_larger_reserve_and_says_why(tmp_path: Path) -> None:
+    host(tmp_path, cgroup="0::/\n", mounts=V2_MOUNT)
+    here, unified = budget(None, root=tmp_path), budget(None, unified=True, root=tmp_path)
+    assert (here.bytes, unified.bytes) == (98 * GIB, 94 * GIB)
+    assert here.because.endswith("2 GiB of them stay reserved (no GPU shares this memory)")
+    assert unified.because.endswith("6 GiB of them stay reserved (a GPU shares this memory)")
+
+
+def test_a_budget_error_names_gpu_processes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    program = tmp_path / "nvidia-smi"
+    program.write_text("#!/bin/sh\necho '4121, /opt/VLLM::EngineCore, [N/A]'\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    with pytest.raises(BudgetError) as caught:
+        budget(1 << 60)
+    assert caught.value.why[-1] == (
+        "`VLLM::EngineCore` (pid 4121) holds an amount that nvidia-smi does not tell on the GPU"
+    )
+
+
+def test_the_floor_is_half_of_the_reserve(tmp_path: Path) -> None:
+    host(tmp_path, cgroup="0::/\n", mounts=V2_MOUNT)
+    assert floor_rule({}, unified=False, root=tmp_path).floor_bytes == 1 * GIB
+    assert floor_rule({}, unified=True, root=tmp_path).floor_bytes == 3 * GIB
+    assert floor_rule({}, unified=True, root=tmp_path).timeout_s == 120
+
+
+def test_the_floor_can_be_set() -> None:
+    rule = floor_rule({"SPARK_IMAGES_FLOOR": "1.5GiB", "SPARK_IMAGES_FLOOR_TIMEOUT_S": "7.5"}, unified=False)
+    assert (rule.floor_bytes, rule.timeout_s) == (1536 * MIB, 7.5)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("SPARK_IMAGES_FLOOR", "much"),
+        ("SPARK_IMAGES_FLOOR", "5"),
+        ("SPARK_IMAGES_FLOOR_TIMEOUT_S", "2m"),
+        ("SPARK_IMAGES_FLOOR_TIMEOUT_S", "-1"),
+        ("SPARK_IMAGES_FLOOR_TIMEOUT_S", "nan"),
+    ],
+)
+def test_a_floor_that_makes_no_sense_is_refused_by_name(name: str, value: str) -> None:
+    with pytest.raises(UsageError, match=name):
+        floor_rule({name: value}, unified=False)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import signal
 import subprocess
@@ -156,6 +157,41 @@ def test_what_a_watcher_raises_ends_the_program() -> None:
     with pytest.raises(RuntimeError, match="5 bytes are enough"):
         process.capture(["sh", "-c", "echo word; sleep 60"], watch=refuse)
     assert time.monotonic() - began < 5
+
+
+def test_a_watcher_of_a_stream_is_called_four_times_a_second_also_while_lines_rain_and_while_nothing_comes() -> None:
+    for script in ("i=0; while [ $i -lt 20000 ]; do echo line $i; i=$((i+1)); done; sleep 1", "sleep 1.5"):
+        looks: list[float] = []
+        pids: list[int] = []
+
+        def look(pid: int, looks: list[float] = looks, pids: list[int] = pids) -> None:
+            looks.append(time.monotonic())
+            pids.append(pid)
+
+        lines: list[str] = []
+        assert process.stream(["sh", "-c", f"echo $$; {script}"], lines.append, watch=look) == 0
+        assert set(pids) == {int(lines[0])}
+        assert (
+            max(later - sooner for sooner, later in itertools.pairwise(looks)) < 0.25 + 0.25
+        )  # a busy machine's share
+
+
+def test_what_has_to_happen_before_a_program_is_ended_happens_before() -> None:
+    lines: list[str] = []
+
+    def before() -> None:
+        lines.append("running" if not gone(int(lines[0]), within_s=0.01) else "gone")
+
+    with pytest.raises(HostProgramError):
+        process.stream(["sh", "-c", "echo $$; sleep 60"], lines.append, timeout_s=0.5, before_end=before)
+    assert lines[1] == "running"
+    assert gone(int(lines[0]))
+
+
+def test_nothing_has_to_happen_before_an_end_of_its_own() -> None:
+    called: list[int] = []
+    process.stream(["true"], print, before_end=lambda: called.append(1))
+    assert called == []
 
 
 def test_an_attached_program_has_our_streams() -> None:

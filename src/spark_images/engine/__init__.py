@@ -14,6 +14,30 @@ if TYPE_CHECKING:
 NAMES = ("docker", "podman")  # in order of preference: where a Docker daemon runs its owner works with it
 
 
+def able_engine(chosen: Engine, *, named: bool, cache: Cache, env: Mapping[str, str]) -> Engine:
+    """The engine that builds: the chosen one, prepared, or podman where only Docker's BuildKit cannot be had.
+
+    Which one builds makes no difference to the image. named: whether the user named the engine; then there is no other.
+    Raises EngineError.
+    """
+    from spark_images.engine.podman import PodmanEngine
+    from spark_images.terminal import tell
+
+    try:
+        chosen.prepare()
+        return chosen
+    except EngineError as err:
+        other = PodmanEngine(cache, env=env)
+        if named or chosen.name == other.name:
+            raise
+        try:
+            other.prepare()
+        except EngineError:
+            raise err from None
+        tell(f"{err.what}: podman builds instead", *(f"  {line}" for line in err.why))
+        return other
+
+
 def choose_engine(name: str | None, *, cache: Cache, buildkit_image: str, env: Mapping[str, str]) -> Engine:
     """The engine of that name; with None docker where its daemon answers, else podman.
 

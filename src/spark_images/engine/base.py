@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Protocol
 if TYPE_CHECKING:
     import docker
 
+    from spark_images.engine.hostwatch import HostWatch
+
 LABEL = "io.spark-images.attempt"  # on every container, builder and throw-away image that we start or make
 OWNER = "io.spark-images.cache"  # beside it: for which cache folder; clean() takes no other's
 
@@ -70,8 +72,16 @@ class Engine(Protocol):
     def facts(self) -> EngineFacts:
         """Ask the engine what it is; raises EngineTooOldError (found, needed)."""
 
-    def build(self, request: BuildRequest, on_line: Callable[[str], None]) -> BuildOutcome:
-        """Run the Dockerfile and export the last stage to request.output; on_line gets every line of output."""
+    def prepare(self) -> None:
+        """Have what every build needs beside its inputs; raises EngineError where that cannot be had."""
+
+    def build(
+        self, request: BuildRequest, on_line: Callable[[str], None], watch: HostWatch | None = None
+    ) -> BuildOutcome:
+        """Run the Dockerfile and export the last stage to request.output; on_line gets every line of output.
+
+        watch: freezes the steps while the host is short of memory, and raises HostMemoryError if it stays so.
+        """
 
     def client(self) -> docker.DockerClient:
         """The docker SDK on this engine's socket, to run, exec, inspect, load and remove."""

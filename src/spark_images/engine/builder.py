@@ -72,6 +72,13 @@ class Builder:
                 hint="where that image cannot be had, name another one in `SPARK_IMAGES_BUILDKIT_IMAGE`",
             )
 
+    def pid(self) -> int:
+        """The first process of the running builder, as the host numbers it."""
+        container = self.get(f"/containers/{self.container}/json")
+        if container is None:
+            raise EngineError(f"the builder's container `{self.container}` is gone")
+        return int(container["State"]["Pid"])
+
     def caps_steps(self) -> bool:
         """Whether `--resource memory=` works on this builder: tried once for each state of buildx and BuildKit."""
         plugin = process.capture(["docker", "buildx", "version"], env=self.env).stdout.decode().strip()

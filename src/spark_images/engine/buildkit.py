@@ -15,15 +15,17 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 from spark_images import process
 from spark_images.cache import Cache
 from spark_images.engine import daemon
-from spark_images.engine.attempt import build_env, check_request, if_no_build, only_build, owner_of, run_engine
+from spark_images.engine.attempt import build_env, check_request, if_no_build, only_build, owner_of, run_engine, tidy
 from spark_images.engine.base import OWNER, BuildOutcome, BuildRequest, EngineFacts
 from spark_images.engine.builder import Builder
+from spark_images.engine.freezer import NOTE, Container, Freezer
 from spark_images.errors import EngineError, EngineTooOldError
 from spark_images.files import write_text
 
 if TYPE_CHECKING:
     import docker
 
+    from spark_images.engine.hostwatch import HostWatch
     from spark_images.oci import Layout
 
 NEEDED_API = (1, 41)  # Docker 20.10: the oldest that this was tried on
@@ -76,17 +78,42 @@ class BuildKitEngine:
             cgroup=f"v{info.get('CgroupVersion', '1')}",
         )
 
-    def build(self, request: BuildRequest, on_line: Callable[[str], None]) -> BuildOutcome:
+    def prepare(self) -> None:
+        """See Engine: the image that BuildKit runs from is brought if the daemon does not have it."""
+        self.facts()
+        if not self._image:
+            raise EngineError("docker cannot build: no pin `buildkit` says from which image BuildKit runs")
+        if process.capture(["docker", "image", "inspect", self._image], env=self._env).status == 0:
+            return
+        pulled = process.capture(["docker", "pull", "--quiet", self._image], env=self._env)
+        if pulled.status != 0:
+            raise EngineError(
+                f"docker cannot get BuildKit's image `{self._image}`",
+                why=pulled.stderr.strip().splitlines()[-1:],
+                hint="build with `--engine podman`, or name another image in `SPARK_IMAGES_BUILDKIT_IMAGE`",
+            )
+
+    def build(
+        self, request: BuildRequest, on_line: Callable[[str], None], watch: HostWatch | None = None
+    ) -> BuildOutcome:
         """See Engine."""
         check_request(request)
         self.facts()
-        with only_build(self._folder, on_line):
-            builder = self._builder()
+        builder = self._builder()
+        with only_build(self._folder, on_line, builder.remove):
             builder.ensure(request.memory_bytes, on_line)
             limited = request.memory_bytes is not None and builder.caps_steps()
             command = build_command(request, builder.name, cap_steps=limited)
             request.output.parent.mkdir(parents=True, exist_ok=True)
-            status = run_engine(command, on_line, env=build_env(self._env))
+            note, pid = self._folder / NOTE, builder.pid()
+            status = run_engine(
+                command,
+                on_line,
+                env=build_env(self._env),
+                note=note,
+                freezer=lambda _: Freezer(note, pid, builder=Container(builder.container, self._socket)),
+                watch=watch,
+            )
         return BuildOutcome(command=tuple(command), env={}, status=status)
 
     def client(self) -> docker.DockerClient:
@@ -139,7 +166,8 @@ class BuildKitEngine:
         with if_no_build(self._folder) as alone:
             if not alone:
                 return (*removed, "a build runs on docker: its builder is left")
-            return (*removed, *from_builder(self._builder()))
+            builder = self._builder()
+            return (*removed, *tidy(self._folder, lambda: from_builder(builder)))
 
     def _builder(self) -> Builder:
         return Builder(

@@ -78,7 +78,14 @@ def get(address: Path, path: str) -> dict[str, Any] | None:
     return said
 
 
-def _ask(address: Path, path: str) -> tuple[int, Mapping[str, str], bytes]:
+def post(address: Path, path: str) -> None:
+    """POST without a body. What is so already, or is not there, counts as done. Raises EngineError like get()."""
+    status, _, body = _ask(address, path, method="POST")
+    if status not in (204, 304, 404, 409):
+        raise EngineError(f"the engine on `{address}` refused", why=[body.decode(errors="replace").strip()])
+
+
+def _ask(address: Path, path: str, *, method: str = "GET") -> tuple[int, Mapping[str, str], bytes]:
     import http.client
 
     connection = http.client.HTTPConnection("localhost", timeout=_TIMEOUT_S)
@@ -87,7 +94,7 @@ def _ask(address: Path, path: str) -> tuple[int, Mapping[str, str], bytes]:
             stream.settimeout(_TIMEOUT_S)
             stream.connect(str(address))
             connection.sock = stream
-            connection.request("GET", quote(path, safe="/:@"))
+            connection.request(method, quote(path, safe="/:@"))
             answer = connection.getresponse()
             return answer.status, dict(answer.getheaders()), answer.read()
     except PermissionError as err:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -22,8 +21,10 @@ from spark_images.engine.attempt import (
     only_build,
     owner_of,
     run_engine,
+    tidy,
 )
 from spark_images.engine.base import LABEL, OWNER, BuildOutcome, BuildRequest, EngineFacts, RootImage
+from spark_images.engine.freezer import NOTE, Freezer
 from spark_images.engine.labelled import write_labelled
 from spark_images.engine.mounted import mounted_key
 from spark_images.errors import DiskFullError, EngineError, IsolationError
@@ -31,6 +32,7 @@ from spark_images.errors import DiskFullError, EngineError, IsolationError
 if TYPE_CHECKING:
     import docker
 
+    from spark_images.engine.hostwatch import HostWatch
     from spark_images.engine.podman_service import Service
 
 
@@ -69,7 +71,13 @@ class PodmanEngine:
         self.answer()
         return self._found.facts
 
-    def build(self, request: BuildRequest, on_line: Callable[[str], None]) -> BuildOutcome:
+    def prepare(self) -> None:
+        """See Engine. There is nothing that podman itself does not bring."""
+        self.answer()
+
+    def build(
+        self, request: BuildRequest, on_line: Callable[[str], None], watch: HostWatch | None = None
+    ) -> BuildOutcome:
         """See Engine."""
         check_request(request)
         self.answer()
@@ -79,15 +87,26 @@ class PodmanEngine:
                 why=[self._found.uncapped],
                 hint="build as root, or where a user session has cgroup version 2 with the memory controller delegated",
             )
-        with only_build(self._folder, on_line), self._tidied():
+        with only_build(self._folder, on_line, lambda: self._left().remove()):
+            self._tmp.mkdir(parents=True, exist_ok=True)
             mounted = mounted_key(request)
             roots = {root.name: self._root(root, mounted) for root in request.roots}
             result = f"localhost/spark-images/result-{self._owner}:{os.getpid()}"
             command = build_command(request, roots, result)
             env = {**self.env, "TMPDIR": str(self._tmp)}
-            status = run_engine(command, on_line, env=build_env(self._env, **env))
+            note = self._folder / NOTE
+            status = run_engine(
+                command,
+                on_line,
+                env=build_env(self._env, **env),
+                note=note,
+                freezer=lambda pid: Freezer(note, pid),
+                watch=watch,
+            )
             if status == 0:
                 self._export(result, request.output)
+            else:  # podman itself may have been killed, for memory say, and then its step runs on
+                self._left().remove()
         return BuildOutcome(command=tuple(command), env=env, status=status)
 
     def client(self) -> docker.DockerClient:
@@ -133,7 +152,7 @@ class PodmanEngine:
         with if_no_build(self._folder) as alone:
             if not alone:
                 return (*removed, "a build runs on podman: what it uses is left")
-            removed += self._left().remove()
+            removed += tidy(self._folder, self._left().remove)
             # The compile cache is a cache mount, so the images of finished steps cost little to lose.
             pruned = self._podman("image", "prune", "--all", "--force", "--filter", f"label={OWNER}={self._owner}")
             removed += [f"image {image[:12]}" for image in pruned.stdout.decode().split()]
@@ -147,22 +166,6 @@ class PodmanEngine:
                 podman_left.remove_tree(self._tmp, self._full_env)
                 return (*removed, f"compile cache {self._tmp}")
         return removed
-
-    @contextlib.contextmanager
-    def _tidied(self) -> Iterator[None]:
-        """Remove what the build before us left if it was killed, and what this one leaves if it is stopped."""
-        self._tmp.mkdir(parents=True, exist_ok=True)
-        mark = self._folder / "building"  # there while a build runs; and after one that was killed
-        if mark.exists():
-            self._left().remove()
-        mark.touch()
-        try:
-            yield
-        except BaseException:
-            self._left().remove()
-            mark.unlink()
-            raise
-        mark.unlink()
 
     def _left(self) -> podman_left.Left:
         return podman_left.Left(

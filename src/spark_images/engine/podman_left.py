@@ -36,6 +36,7 @@ class Left:
         for bundle in sorted(self.tmp.glob("buildah[0-9]*")):
             name = f"buildah-{bundle.name}"
             process.capture([*_inside(), self.runtime, "delete", "--force", name], env=self.env)
+            _remove_groups(name)
             removed.append(f"build step {name}")
         removed += self._working_containers()
         for entry in self.tmp.glob("*"):
@@ -52,6 +53,14 @@ class Left:
             if container["ImageID"] in ours:
                 self.podman("rm", "--force", container["Id"])
                 yield f"working container {container['Names'][0]}"
+
+
+def _remove_groups(name: str) -> None:
+    """Remove a step's empty cgroups: the runtime knows nothing of one that it was just making when it was killed."""
+    for folder, _, _ in os.walk("/sys/fs/cgroup", topdown=False):
+        if Path(folder).name == name:
+            with contextlib.suppress(OSError):  # not empty yet: its last process is still ending
+                Path(folder).rmdir()
 
 
 def remove_tree(path: Path, env: Mapping[str, str]) -> None:
