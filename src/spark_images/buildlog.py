@@ -1,10 +1,12 @@
-"""What a build says, line by line: both engines' prefixes, our own protocol (scripts/step) and ninja's counter."""
+"""What a build says, line by line: both engines' prefixes, what scripts/step and memgate report, ninja's counter."""
 
 from __future__ import annotations
 
 import re
 from dataclasses import dataclass, replace
 from typing import TypeAlias
+
+from spark_images.timeline import Cut, Mark, Point, Timeline
 
 # --- events -----------------------------------------------------------------------------------------------------------
 
@@ -70,7 +72,43 @@ class StepEnded:
     oom_kills: int
 
 
-Event: TypeAlias = Instruction | Cached | StepBegun | StepSampled | UnitBuilt | StepEnded
+@dataclass(frozen=True, kw_only=True)
+class UnitMeasured:
+    """A compiler (or a linker) behind the gate ended well. peak_mib: of its whole process tree."""
+
+    step: str
+    unit: str  # the object file as the build tool names it, blanks as %20
+    peak_mib: int
+    seconds: float
+    cpu_s: float
+    expected_mib: int
+    tries: int  # how often it was begun
+
+
+@dataclass(frozen=True, kw_only=True)
+class GateAgain:
+    """A compiler was killed by the kernel, or stopped by the gate before that, and is queued again."""
+
+    step: str
+    unit: str
+    cut: Cut
+    peak_mib: int
+    cap_mib: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class GateFailed:
+    """A compiler was killed for memory also when it ran alone; its compile fails."""
+
+    step: str
+    unit: str
+    peak_mib: int
+    cap_mib: int
+
+
+Event: TypeAlias = (
+    Instruction | Cached | StepBegun | StepSampled | UnitBuilt | UnitMeasured | GateAgain | GateFailed | StepEnded
+)
 
 # --- what is known of a step ------------------------------------------------------------------------------------------
 
@@ -93,6 +131,9 @@ class Step:
     oom_kills: int = 0
     done: int = 0  # ninja's counter
     total: int = 0
+    units: int = 0  # measured by the gate
+    killed: int = 0  # compilers that the kernel killed, by what the gate says
+    stopped: int = 0  # compilers that the gate stopped before the kernel had to
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -115,6 +156,10 @@ _PODMAN_HEADER = re.compile(r"(?:\[(\d+)/\d+\] )?STEP (\d+)/(\d+): (.+)")
 _STAGE_NAME = re.compile(r"FROM\s.*\sAS\s+(\S+)", re.IGNORECASE)
 _CALLS_STEP = re.compile(r"/scripts/step +([\w.-]+)")
 _PROTOCOL = re.compile(r"\[spark\] step ([\w.-]+) (begin|sample|end)((?: \w+=\d+(?:\.\d+)?)*)$")
+_UNIT = re.compile(
+    r"\[spark\] unit (\S+) peak_mib=(\d+) seconds=(\d+(?:\.\d+)?) cpu_s=(\d+(?:\.\d+)?) expected_mib=(\d+) tries=(\d+)$"
+)
+_GATE = re.compile(r"\[spark\] gate (\S+) (again|failed) reason=(oom|short|killed) peak_mib=(\d+) cap_mib=(\d+)$")
 _NINJA = re.compile(r"\[(\d+)/(\d+)\] (.+)")
 
 
@@ -128,6 +173,7 @@ class LogReader:
 
     def __init__(self) -> None:
         self._steps: dict[str, Step] = {}
+        self._timelines: dict[str, Timeline] = {}
         self._vertices: dict[str, Vertex] = {}
         self._buildkit = False
         self._stage_names: dict[str, str] = {}  # podman's stage number -> name
@@ -144,6 +190,10 @@ class LogReader:
     def current(self) -> Step | None:
         """The step that began last and has not ended."""
         return next((step for step in reversed(self.steps) if step.status is None and not step.cached), None)
+
+    def timeline(self, step: str) -> Timeline:
+        """What the step of that name held and ran over time; empty for steps that said nothing about it."""
+        return self._timelines.get(step) or Timeline()
 
     def instruction(self, vertex: str) -> Vertex | None:
         """What the engine calls by this id; None for ids that were never introduced."""
@@ -200,11 +250,35 @@ class LogReader:
             return self._protocol(match[1], match[2], values)
         vertex = self.instruction(self.vertex)
         step = self._steps.get(vertex.step) if vertex else None
+        if step and (match := _UNIT.match(self.text)):
+            self._steps[step.name] = replace(step, units=step.units + 1)
+            return UnitMeasured(
+                step=step.name,
+                unit=match[1],
+                peak_mib=int(match[2]),
+                seconds=float(match[3]),
+                cpu_s=float(match[4]),
+                expected_mib=int(match[5]),
+                tries=int(match[6]),
+            )
+        if step and (match := _GATE.match(self.text)):
+            return self._gate(step, unit=match[1], word=match[2], reason=match[3], peak=match[4], cap=match[5])
         if step and (match := _NINJA.match(self.text)):
             done, total = int(match[1]), int(match[2])
             self._steps[step.name] = replace(step, done=done, total=total)
             return UnitBuilt(step=step.name, done=done, total=total, text=match[3])
         return None
+
+    def _gate(self, step: Step, *, unit: str, word: str, reason: str, peak: str, cap: str) -> Event | None:
+        if (word, reason) == ("failed", "killed"):  # by somebody, not for memory: the compiler's own words have to do
+            return None
+        cut = Cut.FAILED if word == "failed" else Cut.STOPPED if reason == "short" else Cut.KILLED
+        stopped = int(reason == "short")
+        self._steps[step.name] = replace(step, killed=step.killed + 1 - stopped, stopped=step.stopped + stopped)
+        self._timelines.setdefault(step.name, Timeline()).mark(Mark(elapsed_s=step.seconds, cut=cut, unit=unit))
+        if cut is Cut.FAILED:
+            return GateFailed(step=step.name, unit=unit, peak_mib=int(peak), cap_mib=int(cap))
+        return GateAgain(step=step.name, unit=unit, cut=cut, peak_mib=int(peak), cap_mib=int(cap))
 
     def _protocol(self, name: str, word: str, values: dict[str, float]) -> Event:
         vertex = self.instruction(self.vertex)
@@ -217,6 +291,7 @@ class LogReader:
                 jobs=whole.get("jobs", 0),
             )
             self._steps[name] = step
+            self._timelines[name] = Timeline()
             if vertex:
                 self._vertices[self.vertex] = replace(vertex, step=name)
             return StepBegun(step=name, stage=step.stage, limit_mib=step.limit_mib, jobs=step.jobs)
@@ -228,6 +303,9 @@ class LogReader:
             if memory_mib >= step.peak_mib:
                 step = replace(step, peak_mib=memory_mib, peak_compilers=compilers)
             self._steps[name] = step
+            self._timelines.setdefault(name, Timeline()).sample(
+                Point(elapsed_s=elapsed_s, memory_mib=memory_mib, compilers=compilers)
+            )
             return StepSampled(step=name, memory_mib=memory_mib, compilers=compilers, elapsed_s=elapsed_s)
         step = replace(
             step,

@@ -6,10 +6,9 @@ import math
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
-from enum import Enum
 from typing import NamedTuple
 
-from spark_images.buildlog import LogReader, Step
+from spark_images.buildlog import GateFailed, LogReader, Step
 from spark_images.errors import (
     BuildError,
     DiskFullError,
@@ -18,24 +17,8 @@ from spark_images.errors import (
     OutOfMemoryError,
     SparkImagesError,
 )
+from spark_images.signs import NO_ERROR, SIGNS, WEAK_SIGNS, Kind, Sign, sign_of
 from spark_images.units import GIB, MIB, format_size
-
-
-class Kind(Enum):
-    """What went wrong; the value completes "the build …"."""
-
-    OUT_OF_MEMORY = "ran out of memory"
-    NETWORK = "asked for the network"
-    DISK_FULL = "filled the disk"
-    MISSING_HEADER = "misses a header"
-    COMPILE_ERROR = "does not compile"
-    LINK_ERROR = "does not link"
-    WRONG_ARCH = "met code of another architecture"
-    PYTHON_EXCEPTION = "ended in a Python exception"
-    NOT_ISOLATED = "could reach a network"
-    CAP_NOT_PROVED = "is not under its memory limit"
-    ENGINE = "was refused by the engine"
-    UNKNOWN = "failed"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,6 +34,8 @@ class Diagnosis:
     excerpt: tuple[str, ...]  # the error and what belongs to it, without the engine's prefixes
     file: str  # what was being compiled or linked, "" if the log does not say
     host: str  # NETWORK: whom it asked for, "" if the log does not say
+    peak_mib: int | None = None  # what the file held when it ran alone and was killed all the same; else None
+    cap_mib: int = 0  # above that, 0 for none
 
     def document(self) -> dict[str, object]:
         """The same as JSON-able data, for the record."""
@@ -62,77 +47,17 @@ class _Line(NamedTuple):
     text: str
 
 
-# What gives an error away: a phrase in lower case (quick to look for) and, where that says too little, a pattern.
-# Ordered: where a line fits several the first one is meant.
-_SIGNS: tuple[tuple[Kind, str, str], ...] = (
-    (Kind.NOT_ISOLATED, "[spark] not isolated: ", r"^\[spark\] not"),
-    (Kind.CAP_NOT_PROVED, "[spark] cap not proved: ", r"^\[spark\] cap"),
-    (
-        Kind.OUT_OF_MEMORY,
-        "killed",
-        r"^(?:.*: line \d+: +\d+ |make(?:\[\d+\])?: \*\*\* .*)?Killed(?: |$)",
-    ),  # shells, make
-    (Kind.OUT_OF_MEMORY, "killed signal terminated program", ""),
-    (Kind.OUT_OF_MEMORY, "internal compiler error: killed", ""),
-    (Kind.OUT_OF_MEMORY, "unable to execute command: killed", ""),
-    (Kind.OUT_OF_MEMORY, "signal 9", r"(?:died due to|terminated with) signal 9\b"),
-    (Kind.OUT_OF_MEMORY, "sigkill", r"signal: 9, SIGKILL|died with <Signals\.SIGKILL"),
-    (Kind.OUT_OF_MEMORY, "exit ", r"\bexit (?:status|code):? (?:-9|9|137)\b"),
-    (Kind.OUT_OF_MEMORY, "cannot allocate memory", ""),
-    (Kind.OUT_OF_MEMORY, "memory exhausted", ""),
-    (Kind.OUT_OF_MEMORY, "out of memory", r"\b(?i:out of memory)\b"),
-    (Kind.OUT_OF_MEMORY, "memoryerror", r"^MemoryError\b"),
-    (Kind.OUT_OF_MEMORY, "std::bad_alloc", ""),
-    (Kind.OUT_OF_MEMORY, "memory allocation failure", ""),
-    (Kind.DISK_FULL, "no space left on device", ""),
-    (Kind.DISK_FULL, "disk quota exceeded", ""),
-    (Kind.NETWORK, "could not resolve ", ""),
-    (Kind.NETWORK, "temporary failure ", r"in name resolution|resolving"),
-    (Kind.NETWORK, "name or service not known", ""),
-    (Kind.NETWORK, "network is unreachable", ""),
-    (Kind.NETWORK, "dial tcp", ""),
-    (Kind.NETWORK, "no such host", ""),
-    (Kind.NETWORK, "curl: (", r"curl: \((?:5|6|7|28)\)"),
-    (Kind.NETWORK, "newconnectionerror", ""),
-    (Kind.NETWORK, "connect to ", r"Failed to connect to |Could not connect to "),
-    (Kind.NETWORK, "unable to access 'http", ""),
-    (Kind.WRONG_ARCH, "exec format error", ""),
-    (Kind.WRONG_ARCH, "cannot execute binary file", ""),
-    (Kind.WRONG_ARCH, "file in wrong format", ""),
-    (Kind.WRONG_ARCH, "wrong elf class", ""),
-    (Kind.WRONG_ARCH, "relocations in generic elf", ""),
-    (Kind.WRONG_ARCH, "incompatible", r"is incompatible with .*output|incompatible target"),
-    (Kind.WRONG_ARCH, "could not open", r"^qemu-\w+: "),
-    (Kind.MISSING_HEADER, "fatal error: ", r"fatal error: '?[^' ]+'? ?(?:: No such file or directory|file not found)"),
-    (Kind.MISSING_HEADER, "error: cannot open source file ", ""),
-    (Kind.LINK_ERROR, "undefined reference to ", ""),
-    (Kind.LINK_ERROR, "multiple definition of ", ""),
-    (Kind.LINK_ERROR, "ld: cannot find ", ""),
-    (Kind.LINK_ERROR, "collect2: error: ", ""),
-    (Kind.LINK_ERROR, "nvlink ", r"^nvlink +(?:error|fatal)"),
-    (Kind.LINK_ERROR, "ld.lld: error: ", ""),
-    (Kind.LINK_ERROR, "relocation truncated to fit", ""),
-    (Kind.LINK_ERROR, "recompile with -fpic", ""),
-    (Kind.COMPILE_ERROR, "error", r"^\S[^:(]*(?::\d+(?::\d+)?|\(\d+\)): (?:fatal |internal compiler )?[Ee]rror\b"),
-    (Kind.COMPILE_ERROR, "error: ", r"^(?:cc1(?:plus)?|(?:\S+-)?g(?:cc|\+\+)|c\+\+|clang(?:\+\+)?): .*\berror: "),
-    (Kind.COMPILE_ERROR, " error", r"^(?:nvcc|ptxas|cudafe\+\+|cicc|fatbinary) +error\b"),
-    (Kind.COMPILE_ERROR, " fatal", r"^(?:nvcc|ptxas|cudafe\+\+|cicc|fatbinary) +fatal\b"),
-    (Kind.COMPILE_ERROR, "error[e", r"^error\[E\d+\]: "),  # Rust
-)
-# Often only the consequence of a line above, or something that the step got over.
-_WEAK_SIGNS: tuple[tuple[Kind, str, str], ...] = (
-    (Kind.PYTHON_EXCEPTION, "traceback (most recent call last):", "^Traceback"),
-    (Kind.UNKNOWN, "cmake error", "^CMake Error"),
-    (Kind.UNKNOWN, "error", r"^(?:\S+: )*(?i:error) ?:"),
-    (Kind.UNKNOWN, "fatal", r"^(?:\S+: )*(?i:fatal) ?:"),
-    (Kind.UNKNOWN, "not found", r": (?:command )?not found$"),
-    (Kind.UNKNOWN, "failed: ", "^FAILED: "),
-)
 _FAILED = re.compile(r"^FAILED: (?:\[code=\d+\] )?(\S*)")
+_NINJA = re.compile(r"^\[\d+/\d+\] ")
 _LOCATED = re.compile(r"^(?:In file included from )?([^\s:(<][^\s:(]*)(?::\d+|\(\d+\))")
-_COMPILED = re.compile(r"\s-c\s+(\S+\.\w+)|\s(\S+\.(?:cu|cpp|cc|cxx|c|S|rs))(?=\s|$)")
+_SOURCE = r"[^\s']+\.(?:cu|cpp|cc|cxx|c|S|rs|ptx)"
+_COMPILED = re.compile(rf"\s-c\s+(\S+\.\w+)|\s({_SOURCE})(?=\s|$)")
+_NAMED_LATER = re.compile(rf"^g?make(?:\[\d+\])?: \*\*\* \[(?:\S+:\d+: )?(\S+)\]|'({_SOURCE})'")  # make, subprocess
 _FRAME = re.compile(r'^  File "([^"]+)", line \d+')
-_HOST = re.compile(r"(?:resolve (?:host|proxy): |resolving '|host='|https?://|lookup |connect to )([\w.-]+)")
+_HOST = re.compile(
+    r"(?:resolve (?:host|proxy): |host address '|resolving '|EAI_AGAIN |host='|https?://|lookup |connect to )"
+    r"([\w-]+(?:\.[\w-]+)+)"
+)
 _END_OF_OUTPUT = re.compile(r"^\[\d+/\d+\] |^\[spark\] |^ninja: build stopped|^FAILED: |^During handling |^Traceback ")
 _CARETS = re.compile(r" +[~^]+$")
 _TICK = re.compile(r"\[spark\] step \S+ (?:begin|sample) ")
@@ -151,10 +76,13 @@ def first_error(lines: Iterable[str]) -> Diagnosis:
     reader = LogReader()
     printed: dict[str, list[_Line]] = {}  # instruction -> what its programs said
     engine: list[_Line] = []  # errors in the engine's own words
+    gates: dict[str, tuple[int, GateFailed]] = {}  # instruction -> its first compile that was too large even alone
     failed = ""  # the instruction that the engine calls failed
     last = 0
     for last, line in enumerate(lines, 1):
-        reader.feed(line)
+        event = reader.feed(line)
+        if isinstance(event, GateFailed):
+            gates.setdefault(reader.vertex, (last, event))
         if reader.printed:
             printed.setdefault(reader.vertex, []).append(_Line(last, reader.text))
         elif reader.text.startswith(("ERROR: ", "Error: ")):
@@ -167,8 +95,14 @@ def first_error(lines: Iterable[str]) -> Diagnosis:
     vertex = reader.instruction(failed)
     step = next((step for step in reader.steps if vertex and step.name == vertex.step), None)
     output = [line for line in printed.get(failed, []) if not _TICK.match(line.text)]
+    gate: GateFailed | None = None
     if output and vertex and vertex.text.startswith("RUN") and not (step and step.status == 0):
         kind, found = _steps_own(output, engine, step)
+        if failed in gates:
+            at, event = gates[failed]
+            if kind is Kind.OUT_OF_MEMORY or at <= output[found].number:
+                gate, kind = event, Kind.OUT_OF_MEMORY
+                found = next(i for i, line in enumerate(output) if line.number == at)
     else:
         output = engine or [_Line(last, "")]
         kind, found = _engines_own(output)
@@ -180,8 +114,10 @@ def first_error(lines: Iterable[str]) -> Diagnosis:
         count=vertex.count if vertex else 0,
         line_number=output[found].number,
         excerpt=_excerpt(output, found, kind),
-        file=_file(output, found, kind),
-        host=_host(output[found:]) if kind is Kind.NETWORK else "",
+        file=gate.unit.replace("%20", " ") if gate else _file(output, found, kind),
+        peak_mib=gate.peak_mib if gate else None,
+        cap_mib=gate.cap_mib if gate else 0,
+        host=_host(output, found) if kind is Kind.NETWORK else "",
     )
 
 
@@ -193,24 +129,24 @@ def _unfinished(printed: Iterable[str], reader: LogReader) -> str:
 
 
 def _engines_own(engine: Sequence[_Line]) -> tuple[Kind, int]:
-    found = _first(engine, [sign for sign in _SIGNS if sign[0] in _HOST_KINDS], 0)
+    found = _first(engine, [sign for sign in SIGNS if sign[0] in _HOST_KINDS], 0)
     return found or (Kind.ENGINE if engine[0].text else Kind.UNKNOWN, 0)
 
 
 def _steps_own(output: Sequence[_Line], engine: Sequence[_Line], step: Step | None) -> tuple[Kind, int]:
     """Kind and index in output of the step's first real error."""
     ninja = next((i for i, line in enumerate(output) if line.text.startswith("FAILED: ")), 0)
-    strong = _first(output, _SIGNS, ninja) or _first(output, _SIGNS, 0)
+    strong = _first(output, SIGNS, ninja) or _first(output, SIGNS, 0)
     ended = next((_EXIT_STATUS.search(line.text) for line in engine), None)
     status = int(ended[1]) if ended else step.status if step else None
-    starved = bool(step and step.oom_kills) or status == 137
+    starved = bool(step and step.oom_kills > step.killed) or status == 137  # what the gate saw it has dealt with
     starved = starved or any("cannot allocate memory" in line.text for line in engine)  # BuildKit's word for it
     # A killed process makes others fail, but it cannot make a compiler find an error at a place in a source.
     if strong:
         vague = strong[0] in (Kind.COMPILE_ERROR, Kind.LINK_ERROR) and not _LOCATED.match(output[strong[1]].text)
         if not (starved and vague):
             return strong
-    weak = _first(output, _WEAK_SIGNS, 0)
+    weak = _first(output, WEAK_SIGNS, 0)
     if starved:
         return Kind.OUT_OF_MEMORY, ninja or (weak[1] if weak else max(0, len(output) - 1))
     if weak and weak[0] is Kind.PYTHON_EXCEPTION:
@@ -221,14 +157,9 @@ def _steps_own(output: Sequence[_Line], engine: Sequence[_Line], step: Step | No
     return Kind.UNKNOWN, spoken[-1] if spoken else 0
 
 
-def _first(output: Sequence[_Line], signs: Sequence[tuple[Kind, str, str]], start: int) -> tuple[Kind, int] | None:
-    for i in range(start, len(output)):
-        text = output[i].text
-        low = text.lower()
-        for kind, phrase, pattern in signs:
-            if phrase in low and (not pattern or re.search(pattern, text)):
-                return kind, i
-    return None
+def _first(output: Sequence[_Line], signs: Sequence[Sign], start: int) -> tuple[Kind, int] | None:
+    found = ((sign_of(output[i].text, signs), i) for i in range(start, len(output)))
+    return next(((kind, i) for kind, i in found if kind), None)
 
 
 def _exception_line(output: Sequence[_Line], traceback: int) -> int:
@@ -249,7 +180,13 @@ def _excerpt(output: Sequence[_Line], found: int, kind: Kind) -> tuple[str, ...]
             break
         stop += 1
     texts = [line.text for line in output[start:stop] if line.text and not _CARETS.match(line.text)]
-    return tuple(text if len(text) <= _EXCERPT_COLUMNS else text[: _EXCERPT_COLUMNS - 1] + "…" for text in texts)
+    return tuple(_cut(text) for text in texts)
+
+
+def _cut(text: str) -> str:
+    """Beginning and end: a driver names the reason after the command that it ran."""
+    tail = _EXCERPT_COLUMNS // 3
+    return text if len(text) <= _EXCERPT_COLUMNS else f"{text[: _EXCERPT_COLUMNS - tail - 1]}…{text[-tail:]}"
 
 
 def _file(output: Sequence[_Line], found: int, kind: Kind) -> str:
@@ -261,19 +198,32 @@ def _file(output: Sequence[_Line], found: int, kind: Kind) -> str:
     located = _LOCATED.match(output[found].text)
     if located and kind in (Kind.MISSING_HEADER, Kind.COMPILE_ERROR) and not located[1].startswith("/tmp/"):
         return located[1]
-    for i in range(found - 1, max(-1, found - _EXCERPT_LINES), -1):
-        if compiled := _COMPILED.search(output[i].text):  # the command, as ninja and make print it
+    start = _block(output, found)
+    failed = _FAILED.match(output[start].text)
+    for line in output[start + 1 : start + 2] if failed else reversed(output[start : found + 1]):
+        if compiled := _COMPILED.search(line.text):  # the command, as ninja and make print it
             return str(compiled[1] or compiled[2])
-        if failed := _FAILED.match(output[i].text):
-            return failed[1]
-    return ""
+    if failed:
+        return failed[1]
+    later = (_NAMED_LATER.search(line.text) for line in output[found : found + 2 * _EXCERPT_LINES])
+    return next((match[1] or match[2] for match in later if match), "")
 
 
-def _host(output: Sequence[_Line]) -> str:
-    for line in output[:_EXCERPT_LINES]:
-        if match := _HOST.search(line.text):
-            return match[1]
-    return ""
+def _block(output: Sequence[_Line], found: int) -> int:
+    """Where what belongs to a line begins: at ninja's FAILED, else a few lines before."""
+    for i in range(found, -1, -1):
+        if _FAILED.match(output[i].text):
+            return i
+        if _NINJA.match(output[i].text):
+            return min(i + 1, found)
+    return max(0, found - _EXCERPT_LINES + 1)
+
+
+def _host(output: Sequence[_Line], found: int) -> str:
+    """Whom it asked for: from the error on, else in what led to it."""
+    after, before = output[found : found + _EXCERPT_LINES], output[max(0, found - _EXCERPT_LINES) : found]
+    said = (line.text for line in (*after, *reversed(before)) if not NO_ERROR.search(line.text))
+    return next((match[1] for text in said if (match := _HOST.search(text))), "")
 
 
 def build_error(diagnosis: Diagnosis, *, image: str, log: str, step: Step | None) -> SparkImagesError:
@@ -287,15 +237,42 @@ def build_error(diagnosis: Diagnosis, *, image: str, log: str, step: Step | None
     if diagnosis.file:
         why.insert(0, f"file: {diagnosis.file}")
     error, hint = _consequence(diagnosis, log)
-    if diagnosis.kind is Kind.OUT_OF_MEMORY and step:
+    excerpt = diagnosis.excerpt
+    if diagnosis.peak_mib is not None:  # the gate's line says the same in fewer words
+        excerpt, why[:-1], hint = (), *_alone(diagnosis.file, diagnosis.peak_mib, diagnosis.cap_mib, hint)
+    elif diagnosis.kind is Kind.OUT_OF_MEMORY and step:
+        why[:-1], hint = _used(diagnosis, step, hint)
+    return error(what, why=[*excerpt, *why], hint=hint)
+
+
+def _alone(file: str, peak_mib: int, cap_mib: int, hint: str) -> tuple[list[str], str]:
+    """Facts and hint for a file that is too large for the cap."""
+    held = format_size(peak_mib * MIB) + (f" of {format_size(cap_mib * MIB)}" if cap_mib else "")
+    if cap_mib:
+        hint = f"this file alone needs more than {format_size(cap_mib * MIB)}: give the build at least {_more(cap_mib)}"
+    return [f"`{file}` held {held} and was killed, though nothing ran beside it"], hint
+
+
+def _used(diagnosis: Diagnosis, step: Step, hint: str) -> tuple[list[str], str]:
+    """What the step held and what to do, as far as both are known."""
+    killed = step.status is None or step.oom_kills > 0 or "kill" in " ".join(diagnosis.excerpt).lower()
+    facts = []
+    if step.peak_mib:
         cap = f" of {format_size(step.limit_mib * MIB)}" if step.limit_mib else ""
         compilers = f", compilers running: {step.peak_compilers}" if step.peak_compilers else ""
-        killed = f"; first killed: `{diagnosis.file}`" if diagnosis.file else ""
-        why[:-1] = [f"peak {format_size(step.peak_mib * MIB)}{cap}{compilers}{killed}"]
-        if step.limit_mib:  # half as much again: a compiler that was killed did not show its whole peak
-            more = math.ceil(step.limit_mib * 1.5 * MIB / GIB)
-            hint = f"give it more with `--memory {more}GiB`, or free what holds memory now"
-    return error(what, why=[*diagnosis.excerpt, *why], hint=hint)
+        facts.append(f"peak {format_size(step.peak_mib * MIB)}{cap}{compilers}")
+    if diagnosis.file:
+        facts.append(f"first {'killed' if killed else 'to fail'}: `{diagnosis.file}`")
+    if not killed and step.peak_mib < step.limit_mib / 2:
+        hint = "the cap was not reached: it wanted more than that at once, or has a limit of its own (`ulimit`)"
+    elif step.limit_mib:
+        hint = hint.replace("`--memory`", _more(step.limit_mib))
+    return ["; ".join(facts)] if facts else [], hint
+
+
+def _more(cap_mib: int) -> str:
+    """Half as much again: what was killed did not show its whole peak."""
+    return f"`--memory {math.ceil(cap_mib * 1.5 * MIB / GIB)}GiB`"
 
 
 def _consequence(diagnosis: Diagnosis, log: str) -> tuple[type[SparkImagesError], str]:

@@ -8,8 +8,20 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import TYPE_CHECKING, Self, TextIO, assert_never
 
-from spark_images.buildlog import Cached, Event, Instruction, StepBegun, StepEnded, StepSampled, UnitBuilt
+from spark_images.buildlog import (
+    Cached,
+    Event,
+    GateAgain,
+    GateFailed,
+    Instruction,
+    StepBegun,
+    StepEnded,
+    StepSampled,
+    UnitBuilt,
+    UnitMeasured,
+)
 from spark_images.terminal import is_live
+from spark_images.timeline import Cut
 from spark_images.units import GIB, MIB, format_duration, format_size
 
 if TYPE_CHECKING:
@@ -105,6 +117,10 @@ class Progress:
                 if self._step and self._step.name == event.step:
                     self._step.done, self._step.total, self._step.unit = event.done, event.total, event.text
                     self._plain_tick()
+            case UnitMeasured():
+                return  # ninja's counter says how far it is
+            case GateAgain() | GateFailed():
+                self._cut(event)
             case StepEnded():
                 self._end(event)
             case _:
@@ -125,6 +141,11 @@ class Progress:
         if self._step and not self._live and self._clock() - self._last_plain_s >= PLAIN_INTERVAL_S:
             self._last_plain_s = self._clock()
             self.say("  ".join(self._facts(self._step)))
+
+    def _cut(self, event: GateAgain | GateFailed) -> None:
+        cut = Cut.FAILED if isinstance(event, GateFailed) else event.cut
+        cap = f" of {format_size(event.cap_mib * MIB)}" if event.cap_mib else ""
+        self.say(f"{event.step}: {event.unit}: {cut.value} (held {format_size(event.peak_mib * MIB)}{cap})")
 
     def _end(self, event: StepEnded) -> None:
         if self._step and self._step.name == event.step:

@@ -3,7 +3,9 @@
 <UTC time>-<image>-<target>-<base>-<plan_id[:12]>-<4 hex>/
     started.json plan.json   there as soon as the folder is
     log.txt build/           while it runs
+    units.jsonl              while it runs: a line for every compiler that the gate measured
     replay.sh                when the engine has ended
+    memory.svg               at the end, drawn from log.txt
     result.json              once, at the end; an attempt without it whose process is gone was interrupted
     tests.json push.json …   later, numbered when they repeat
 """
@@ -15,7 +17,7 @@ import os
 import re
 import secrets
 import shutil
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from datetime import UTC, datetime
 from enum import Enum
@@ -24,7 +26,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
-from spark_images.buildlog import Step
+from spark_images.buildlog import Event, LogReader, Step, UnitMeasured
 from spark_images.engine.base import EngineFacts
 from spark_images.errors import InterruptedByUser, SparkImagesError
 from spark_images.files import create_text, read_json, room_on, sync, write_text
@@ -84,9 +86,8 @@ class RecordWriter:
 
     def __init__(self, folder: Path, *, started: datetime) -> None:
         self.folder = folder
-        # What is known of an attempt that breaks off; set them as soon as there is something to tell.
-        self.steps: Callable[[], tuple[Step, ...]] = tuple
-        self.diagnosis: Mapping[str, object] | None = None
+        self.reader = LogReader()  # of what line() was given
+        self.diagnosis: Mapping[str, object] | None = None  # of an attempt that breaks off; set it when it is known
         self._started = started
         self._log = (folder / "log.txt").open("a", encoding="utf-8", errors="replace", buffering=1)
 
@@ -148,10 +149,18 @@ class RecordWriter:
         """The full log."""
         return self.folder / "log.txt"
 
-    def line(self, text: str) -> None:
-        """Append one line of the build's output to the log."""
+    def line(self, text: str) -> Event | None:
+        """Append one line of the build's output to the log; returns what it means, as LogReader.feed does.
+
+        What it says of a unit is kept at once: also a build that is killed half-way has taught something.
+        """
+        event = self.reader.feed(text)
         with room_on(self.log):
             self._log.write(text.rstrip("\n") + "\n")
+            if isinstance(event, UnitMeasured):
+                with (self.folder / "units.jsonl").open("a", encoding="utf-8") as units:
+                    units.write(json.dumps(asdict(event), ensure_ascii=False) + "\n")
+        return event
 
     def finish(self, result: Result) -> None:
         """Write result.json; once per attempt."""
@@ -164,15 +173,20 @@ class RecordWriter:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         self._log.close()
-        if (self.folder / "result.json").exists():
-            return
+        if not (self.folder / "result.json").exists():
+            self._break_off(error)
+        from spark_images.record_chart import draw_memory
+
+        draw_memory(self.folder, self.reader)
+
+    def _break_off(self, error: BaseException | None) -> None:
         interrupted = isinstance(error, (KeyboardInterrupt, InterruptedByUser))
         text = error.render() if isinstance(error, SparkImagesError) else repr(error)
         self.finish(
             Result(
                 outcome=Outcome.INTERRUPTED if interrupted else Outcome.FAILED,
                 seconds=(datetime.now(UTC) - self._started).total_seconds(),
-                steps=self.steps(),
+                steps=self.reader.steps,
                 error=text,
                 diagnosis=self.diagnosis,
             )
@@ -216,6 +230,22 @@ class RecordView:
     def plan(self) -> dict[str, Any]:
         """The plan's document; empty if it cannot be read."""
         return read_json(self.folder / "plan.json") or {}
+
+    @cached_property
+    def units(self) -> tuple[UnitMeasured, ...]:
+        """What the gate measured, in the order in which compilers ended; empty where there was no gate."""
+        return tuple(_measured(self.folder / "units.jsonl"))
+
+    def read_log(self) -> LogReader:
+        """A reader that has read the whole log."""
+        reader = LogReader()
+        try:
+            with (self.folder / "log.txt").open(encoding="utf-8", errors="replace") as lines:
+                for line in lines:
+                    reader.feed(line)
+        except FileNotFoundError:  # somebody made room
+            pass
+        return reader
 
     def appended(self, kind: str) -> tuple[dict[str, Any], ...]:
         """What append_to_record added of this kind, oldest first."""
@@ -271,6 +301,17 @@ def _result(path: Path) -> Result | None:
         return None
 
 
+def _measured(path: Path) -> Iterator[UnitMeasured]:
+    if not path.exists():
+        return
+    with path.open(encoding="utf-8", errors="replace") as lines:
+        for line in lines:
+            try:
+                yield _known(UnitMeasured, json.loads(line))
+            except (TypeError, ValueError):  # half a line, of a process that was killed; or a later version's
+                continue
+
+
 def _known(kind: type[_T], data: Mapping[str, Any]) -> _T:
     """The dataclass from what it knows of the data: clones of different ages share one cache."""
     return kind(**{field.name: data[field.name] for field in fields(kind) if field.name in data})
@@ -311,3 +352,12 @@ def expected_seconds(records: Sequence[RecordView], image: str, step: str) -> fl
                 if done.name == step and done.status == 0 and not done.cached:
                     return done.seconds
     return None
+
+
+def measured_units(
+    records: Sequence[RecordView], image: str, target: str
+) -> tuple[Iterator[Sequence[UnitMeasured]], Iterator[Sequence[UnitMeasured]]]:
+    """Units of this image's attempts, newest attempt first: those for this target, and those for others."""
+    views = [view for view in reversed(records) if view.image == image]
+    same = (view.units for view in views if view.target == target)
+    return same, (view.units for view in views if view.target != target)

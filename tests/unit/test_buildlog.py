@@ -5,13 +5,17 @@ import pytest
 from spark_images.buildlog import (
     Cached,
     Event,
+    GateAgain,
+    GateFailed,
     Instruction,
     LogReader,
     Step,
     StepBegun,
     StepEnded,
     UnitBuilt,
+    UnitMeasured,
 )
+from spark_images.timeline import Cut, Mark
 
 LOGS = Path(__file__).parent.parent / "golden" / "logs"
 
@@ -129,6 +133,89 @@ def test_peak_and_its_compilers_come_from_the_largest_sample_and_the_end() -> No
     assert (reader.steps[0].memory_mib, reader.steps[0].compilers) == (900, 1)
     reader.feed("[spark] step compile end status=0 elapsed_s=13.5 peak_mib=7400 oom_kills=0")
     assert (reader.steps[0].peak_mib, reader.steps[0].seconds) == (7400, 13.5)
+
+
+GATED = (
+    "STEP 1/1: RUN /spark/scripts/step compile x",
+    "[spark] step compile begin limit_mib=8192 jobs=6",
+    "[spark] step compile sample memory_mib=7000 compilers=6 elapsed_s=10",
+)
+
+
+def gated(line: str) -> tuple[Event | None, LogReader]:
+    reader = fed(*GATED)
+    return reader.feed(line), reader
+
+
+def test_unit_is_read_and_counted() -> None:
+    event, reader = gated("[spark] unit src/a.cu.o peak_mib=412 seconds=31.2 cpu_s=30.9 expected_mib=400 tries=2")
+    assert event == UnitMeasured(
+        step="compile", unit="src/a.cu.o", peak_mib=412, seconds=31.2, cpu_s=30.9, expected_mib=400, tries=2
+    )
+    assert reader.steps[0].units == 1
+
+
+@pytest.mark.parametrize(
+    ("said", "cut", "counted"),
+    [
+        ("again reason=oom", Cut.KILLED, (1, 0)),
+        ("again reason=killed", Cut.KILLED, (1, 0)),
+        ("again reason=short", Cut.STOPPED, (0, 1)),
+    ],
+)
+def test_compiler_that_runs_again_is_counted_by_its_reason(said: str, cut: Cut, counted: tuple[int, int]) -> None:
+    event, reader = gated(f"[spark] gate src/a.cu.o {said} peak_mib=7900 cap_mib=8192")
+    assert event == GateAgain(step="compile", unit="src/a.cu.o", cut=cut, peak_mib=7900, cap_mib=8192)
+    assert (reader.steps[0].killed, reader.steps[0].stopped) == counted
+    assert reader.timeline("compile").marks == (Mark(elapsed_s=10, cut=cut, unit="src/a.cu.o"),)
+
+
+def test_compiler_that_is_too_large_alone_is_an_event_of_its_own() -> None:
+    event, reader = gated("[spark] gate src/a.cu.o failed reason=oom peak_mib=8100 cap_mib=8192")
+    assert event == GateFailed(step="compile", unit="src/a.cu.o", peak_mib=8100, cap_mib=8192)
+    assert reader.steps[0].killed == 1
+    assert [mark.cut for mark in reader.timeline("compile").marks] == [Cut.FAILED]
+
+
+def test_gate_of_a_real_build_is_read() -> None:
+    reader, events = read("gate_again-podman.log")
+    assert [event.unit for event in events if isinstance(event, UnitMeasured)] == [
+        "more.o",
+        "src/CMakeFiles/ggml-cuda.dir/mmq.cu.o",
+    ]
+    assert (reader.steps[0].units, reader.steps[0].killed, reader.steps[0].stopped) == (2, 0, 1)
+    assert len(reader.timeline("compile").points) == 13
+
+
+def test_units_of_buildkit_steps_that_run_at_once_are_kept_apart() -> None:
+    reader = fed(
+        "#6 [compile 2/3] RUN /spark/scripts/step compile x",
+        "#7 [wheels 2/3] RUN /spark/scripts/step wheels x",
+        "#6 0.1 [spark] step compile begin limit_mib=8192 jobs=2",
+        "#7 0.1 [spark] step wheels begin limit_mib=8192 jobs=2",
+        "#6 9.0 [spark] unit a.o peak_mib=412 seconds=1 cpu_s=1 expected_mib=400 tries=1",
+        "#7 9.0 [spark] step wheels sample memory_mib=7000 compilers=6 elapsed_s=10",
+    )
+    assert [(step.name, step.units) for step in reader.steps] == [("compile", 1), ("wheels", 0)]
+    assert [len(reader.timeline(step.name).points) for step in reader.steps] == [0, 1]
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "[spark] unit a.o peak_mib=412 seconds=31.2",
+        "[spark] unit a b.o peak_mib=412 seconds=1 cpu_s=1 expected_mib=400 tries=1",
+        "[spark] unit a.o peak_mib=-1 seconds=1 cpu_s=1 expected_mib=400 tries=1",
+        "[spark] gate a.o again",
+        "[spark] gate a.o failed reason=killed peak_mib=8100 cap_mib=8192",
+        "[spark] gate 3 gates were killed; `ninja` goes on",
+        "echo [spark] gate a.o failed reason=oom peak_mib=8100 cap_mib=8192",
+    ],
+)
+def test_other_words_of_the_gate_mean_nothing(line: str) -> None:
+    event, reader = gated(line)
+    assert event is None
+    assert (reader.steps[0].units, reader.steps[0].killed, reader.steps[0].stopped) == (0, 0, 0)
 
 
 def test_step_without_an_end_stays_current() -> None:

@@ -1,10 +1,13 @@
 import json
+import re
 from pathlib import Path
 
 import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
 
 from spark_images.buildlog import LogReader
-from spark_images.diagnose import Diagnosis, Kind, build_error, first_error
+from spark_images.diagnose import Diagnosis, build_error, first_error
 from spark_images.errors import (
     BuildError,
     DiskFullError,
@@ -13,33 +16,75 @@ from spark_images.errors import (
     OutOfMemoryError,
     SparkImagesError,
 )
+from spark_images.signs import Kind
 
 LOGS = Path(__file__).parent.parent / "golden" / "logs"
 
-# Real logs of podman 4.3 and BuildKit 0.32: what failed -> (kind, how its first error line begins, file or host)
+MMQ = "src/CMakeFiles/ggml-cuda.dir/mmq.cu.o"
+# Real logs of podman 4.3 and BuildKit 0.32, with nvcc 13.0, gcc 12, rustc 1.95 and go 1.26:
+# what failed -> (kind, how its first error line begins, file or host)
 EXPECTED: dict[str, tuple[Kind, str | tuple[str, ...], str]] = {
+    "bad_alloc": (Kind.OUT_OF_MEMORY, "terminate called after throwing an instance of 'std::bad_alloc'", ""),
     "bad_dockerfile": (Kind.ENGINE, ("ERROR: failed to build: ", 'Error: building at STEP "COPYY '), ""),
     "cap_not_proved": (Kind.CAP_NOT_PROVED, "[spark] cap not proved: this step may use 0 MiB", ""),
     "command_missing": (Kind.UNKNOWN, "/spark/scripts/toy_command_missing: line 3: cmake: command not found", ""),
     "compile_error": (Kind.COMPILE_ERROR, "more.cpp:2:26: error: 'b' was not declared", "more.cpp"),
+    "compile_error_nvcc": (Kind.COMPILE_ERROR, "/t/bad.cu(1): error: incomplete type", "/t/bad.cu"),
     "copy_missing": (Kind.ENGINE, ("ERROR: failed to calculate checksum", 'Error: building at STEP "COPY '), ""),
     "disk_full": (Kind.DISK_FULL, "/tmp/cc", "kernel.cpp"),
+    "disk_full_nvcc": (Kind.DISK_FULL, "<built-in>: fatal error: when writing output to /small/", "/t/small.cu"),
+    "gate_again": (Kind.COMPILE_ERROR, "/t/broken.cpp:1:18: error: ", "/t/broken.cpp"),
+    "gate_failed": (Kind.OUT_OF_MEMORY, "[spark] gate src/CMakeFiles/ggml-cuda.dir/mmq.cu.o failed reason=oom", MMQ),
     "link_error": (Kind.LINK_ERROR, "main.cpp:(.text+0xc): undefined reference to `add(int, int)'", "toy"),
     "link_missing": (Kind.LINK_ERROR, "/usr/bin/ld: cannot find -lcublas", "toy"),
     "make": (Kind.MISSING_HEADER, "<command-line>: fatal error: missing_prefix.h", "/spark/scripts/src/main.cpp"),
     "memory_error": (Kind.OUT_OF_MEMORY, "MemoryError", ""),
+    "memory_error_numpy": (Kind.OUT_OF_MEMORY, "numpy._core._exceptions._ArrayMemoryError: ", ""),
+    "memory_too_low": (Kind.OUT_OF_MEMORY, "error running container: from /usr/bin/runc creating container", ""),
     "missing_header": (Kind.MISSING_HEADER, "more.cpp:1:10: fatal error: cuda_fp4.h", "more.cpp"),
+    "missing_header_nvcc": (Kind.MISSING_HEADER, "/t/missing.cu:1:10: fatal error: cute/tensor.hpp", "/t/missing.cu"),
     "network": (Kind.NETWORK, "curl: (6) Could not resolve host: github.com", "github.com"),
+    "network_apt": (Kind.NETWORK, "  Temporary failure resolving 'deb.debian.org'", "deb.debian.org"),
+    "network_cargo": (Kind.NETWORK, "  [6] Could not resolve hostname", "index.crates.io"),
+    "network_cmake": (Kind.NETWORK, "fatal: unable to access 'https://github.com/nvidia/cutlass.git/'", "github.com"),
+    "network_git": (Kind.NETWORK, "fatal: unable to access 'https://github.com/NVIDIA/cutlass/'", "github.com"),
+    "network_go": (Kind.NETWORK, "main.go:2:8: golang.org/x/sys@v0.1.0: Get ", "proxy.golang.org"),
+    "network_npm": (
+        Kind.NETWORK,
+        "npm error request to https://registry.npmjs.org/left-pad failed",
+        "registry.npmjs.org",
+    ),
+    "network_pip": (Kind.NETWORK, "WARNING: Retrying ", ""),
     "network_python": (Kind.NETWORK, "socket.gaierror: [Errno -3] Temporary failure in name resolution", ""),
+    "network_uv": (Kind.NETWORK, "  cause: failed to lookup address information", "pypi.org"),
+    "network_wget": (Kind.NETWORK, "Resolving developer.download.nvidia.com", "developer.download.nvidia.com"),
     "not_isolated": (Kind.NOT_ISOLATED, "[spark] not isolated: network interface eth0 is up", ""),
+    "oom_cargo": (Kind.OUT_OF_MEMORY, "  process didn't exit successfully: `rustc --crate-name big", "src/main.rs"),
+    "oom_cicc": (Kind.OUT_OF_MEMORY, "nvcc error   : '\"$CICC_PATH/cicc\"' died due to signal 9", "/t/cicc.cu"),
+    "oom_cmake": (Kind.OUT_OF_MEMORY, "c++: fatal error: Killed signal terminated", "CMakeFiles/toy.dir/more.cpp.o"),
     "oom_compiler": (Kind.OUT_OF_MEMORY, "g++: fatal error: Killed signal terminated program cc1plus", "more.cpp"),
+    "oom_cudafe": (Kind.OUT_OF_MEMORY, "nvcc error   : 'cudafe++' died due to signal 9 (Kill signal)", "/t/front.cu"),
     "oom_exec": (Kind.OUT_OF_MEMORY, "/spark/scripts/step: line 66:    11 Killed", ""),
+    "oom_go": (Kind.OUT_OF_MEMORY, "runtime: /usr/local/go/pkg/tool/linux_amd64/compile: signal: killed", ""),
+    "oom_link": (Kind.OUT_OF_MEMORY, "collect2: fatal error: ld terminated with signal 9 [Killed]", "m"),
+    "oom_make_recipe": (Kind.OUT_OF_MEMORY, "Killed", "tables.h"),
     "oom_nvcc": (Kind.OUT_OF_MEMORY, "Killed", "sort.cu"),
+    "oom_ptxas": (Kind.OUT_OF_MEMORY, "nvcc error   : 'ptxas' died due to signal 9 (Kill signal)", "/t/big.ptx"),
     "oom_python": (Kind.OUT_OF_MEMORY, "/spark/scripts/toy_oom_python: line 4:    13 Killed", ""),
+    "oom_python_child": (Kind.OUT_OF_MEMORY, "subprocess.CalledProcessError: Command ", ""),
+    "oom_rust_allocation": (Kind.OUT_OF_MEMORY, "memory allocation of 2712 bytes failed", ""),
+    "oom_rustc": (Kind.OUT_OF_MEMORY, "Killed", "/t/rust.rs"),
+    "oom_setuptools": (Kind.OUT_OF_MEMORY, "g++: fatal error: Killed signal terminated program cc1plus", "more.cpp"),
     "pid1": (Kind.OUT_OF_MEMORY, "Killed", ""),
     "python": (Kind.PYTHON_EXCEPTION, "ModuleNotFoundError: No module named 'torch'", "/build/setup.py"),
+    "python_build": (Kind.PYTHON_EXCEPTION, "KeyError: 'TORCH_CUDA_ARCH_LIST'", "/build/src/setup.py"),
     "virtual_memory": (Kind.OUT_OF_MEMORY, "virtual memory exhausted: Cannot allocate memory", "more.cpp"),
+    "virtual_memory_cicc": (Kind.OUT_OF_MEMORY, "LLVM ERROR: out of memory", "/t/cicc.cu"),
+    "virtual_memory_link": (Kind.OUT_OF_MEMORY, "/usr/bin/ld: /t/syms.o: error adding symbols: memory exhausted", "m"),
+    "virtual_memory_nvcc": (Kind.OUT_OF_MEMORY, "/t/front.cu(28152): catastrophic error: out of memory", "/t/front.cu"),
+    "virtual_memory_ptxas": (Kind.OUT_OF_MEMORY, "ptxas fatal   : Memory allocation failure", "/t/big.ptx"),
     "wrong_arch": (Kind.WRONG_ARCH, "/spark/scripts/toy_wrong_arch: line 4: /build/llama-gen-docs: cannot execute", ""),
+    "wrong_arch_nvcc": (Kind.COMPILE_ERROR, "nvcc fatal   : Unsupported gpu architecture 'compute_129a'", ""),
     "wrong_object": (Kind.WRONG_ARCH, "/usr/bin/ld: kernel_arm.o: Relocations in generic ELF", "toy"),
 }
 FAILED_LOGS = sorted(path.name for path in LOGS.glob("*.log") if not path.name.startswith(("ok-", "cached-")))
@@ -55,7 +100,7 @@ def test_real_log_leads_to_its_first_error(name: str) -> None:
     reader.feed(lines[0])  # so that it knows the engine
     reader.feed(lines[diagnosis.line_number - 1])
     assert reader.text.startswith(begins)
-    assert reader.text[:100] in "\n".join(diagnosis.excerpt)
+    assert reader.text[:90] in "\n".join(diagnosis.excerpt)
     assert (diagnosis.file or diagnosis.host) == subject
 
 
@@ -98,11 +143,19 @@ def failed_step(
         "cc1plus: out of memory allocating 65536 bytes after a total of 148602880 bytes",
         "terminate called after throwing an instance of 'std::bad_alloc'",
         "make[2]: *** [Makefile:12: flash.o] Killed",
+        "gmake[2]: *** [CMakeFiles/x.dir/build.make:76: flash.o] Killed",
+        "gmake[2]: *** [CMakeFiles/x.dir/build.make:76: flash.o] Error 137",
         "Killed",
         "subprocess.CalledProcessError: Command '['cmake', '--build']' returned non-zero exit status 137.",
         "subprocess.CalledProcessError: Command '['ninja']' died with <Signals.SIGKILL: 9>.",
         "/bin/sh: 1: Cannot fork: Cannot allocate memory",
         "OSError: [Errno 12] Cannot allocate memory",
+        "subprocess.CalledProcessError: cmake --build: exit status 9",  # vLLM's driver
+        "RuntimeError: [enforce fail at alloc_cpu.cpp:117] err == 0. DefaultCPUAllocator: can't allocate memory: you",
+        "error: command '/usr/bin/g++' terminated by signal 9",
+        "npm error Process exited with code 137",
+        "  process didn't exit successfully: `rustc --crate-name big` (signal: 9, SIGKILL: kill)",
+        "runc create failed: unable to start container process: container init was OOM-killed (memory limit too low?)",
     ],
 )
 def test_every_way_to_say_out_of_memory_is_understood(line: str) -> None:
@@ -118,11 +171,25 @@ def test_every_way_to_say_out_of_memory_is_understood(line: str) -> None:
         "Killing time while the cache warms",
         "  -DKilled=1",
         "src/memory.cpp: warning: 'allocate' may be out of range",
+        "src/memory.cpp:3:1: warning: this loop may run out of memory [-Walloc]",
+        "src/memory.cu(3): warning #20012-D: std::bad_alloc is thrown here",
+        "src/memory.cpp:9:3: note: std::bad_alloc declared here",
+        "[3/9] Building CXX object std::bad_alloc.o",
+        "[ 33%] Building CXX object out of memory.o",
+        "[spark] gate a.o again reason=oom peak_mib=8000 cap_mib=8192",
+        "[spark] unit std::bad_alloc.o peak_mib=1 seconds=1 cpu_s=1 expected_mib=1 tries=1",
     ],
 )
 def test_words_that_resemble_an_out_of_memory_are_not_one(line: str) -> None:
     diagnosis = failed_step(line, "a.cpp:1:2: error: expected ';'")
     assert diagnosis.kind is Kind.COMPILE_ERROR
+
+
+def test_failure_that_ninja_alone_reports_as_killed_is_out_of_memory() -> None:
+    diagnosis = failed_step(
+        "FAILED: [code=137] a.o", "g++ -c /src/a.cpp -o a.o", "ninja: build stopped: subcommand failed."
+    )
+    assert (diagnosis.kind, diagnosis.file) == (Kind.OUT_OF_MEMORY, "/src/a.cpp")
 
 
 def test_kill_that_only_the_cgroup_counted_is_out_of_memory() -> None:
@@ -134,7 +201,7 @@ def test_kill_that_only_the_cgroup_counted_is_out_of_memory() -> None:
         end="status=1 elapsed_s=9 peak_mib=8190 oom_kills=1",
     )
     assert diagnosis.kind is Kind.OUT_OF_MEMORY
-    assert diagnosis.line_number == 5
+    assert (diagnosis.line_number, diagnosis.file) == (5, "/build/src/flash_fwd.cu")
 
 
 def test_vague_consequence_of_a_kill_is_out_of_memory() -> None:
@@ -296,6 +363,108 @@ def test_out_of_memory_names_peak_cap_file_and_what_to_type() -> None:
         "\n"
         "hint: give it more with `--memory 1GiB`, or free what holds memory now"
     )
+
+
+def test_file_that_is_too_large_alone_is_named_with_its_peak_and_what_it_needs() -> None:
+    error = error_of("gate_failed-podman.log")
+    assert isinstance(error, OutOfMemoryError)
+    assert error.render() == (
+        "error: build of `toy` ran out of memory in stage `compile` (step `compile`, 2 of 2)\n"
+        f"  `{MMQ}` held 277 MiB of 300 MiB and was killed, though nothing ran beside it\n"
+        "  log: ~/records/1/log.txt line 11\n"
+        "\n"
+        "hint: this file alone needs more than 300 MiB: give the build at least `--memory 1GiB`"
+    )
+
+
+def test_compile_error_before_the_gate_gave_a_file_up_is_the_first_error() -> None:
+    gate = "[spark] gate b.o failed reason=oom peak_mib=8100 cap_mib=8192"
+    broken = ("FAILED: a.o", "g++ -c a.cpp -o a.o", "a.cpp:1:2: error: expected ';'")
+    assert failed_step(*broken, gate).kind is Kind.COMPILE_ERROR
+    assert failed_step(gate, *broken).file == "b.o"
+    killed = ("FAILED: c.o", "g++ -c c.cpp -o c.o", "Killed")
+    assert failed_step(*killed, gate).file == "b.o"  # the gate knows more
+
+
+def test_kills_that_the_gate_got_over_do_not_make_another_failure_one_of_memory() -> None:
+    again = "[spark] gate b.o again reason=oom peak_mib=8100 cap_mib=8192"
+    vague = "cc1plus: fatal error: error writing to -: Broken pipe"
+    once, twice = (f"status=1 elapsed_s=9 peak_mib=8190 oom_kills={kills}" for kills in (1, 2))
+    assert failed_step(again, vague, end=once).kind is Kind.COMPILE_ERROR
+    assert failed_step(again, vague, end=twice).kind is Kind.OUT_OF_MEMORY
+
+
+def test_file_too_large_for_a_host_without_a_cap_is_still_named() -> None:
+    gate = "[spark] gate b.o failed reason=oom peak_mib=0 cap_mib=0"
+    error = build_error(failed_step(gate), image="toy", log="log.txt", step=None)
+    assert error.why[0] == "`b.o` held 0 bytes and was killed, though nothing ran beside it"
+    assert "--memory" in error.hint
+
+
+def test_blank_in_a_units_name_comes_back() -> None:
+    assert failed_step("[spark] gate my%20file.o failed reason=oom peak_mib=8100 cap_mib=8192").file == "my file.o"
+
+
+def test_allocation_that_fails_far_below_the_cap_does_not_ask_for_a_higher_cap() -> None:
+    error = error_of("virtual_memory_cicc-podman.log")
+    assert "  peak 330 MiB of 2 GiB, compilers running: 1; first to fail: `/t/cicc.cu`\n" in error.render()
+    assert "--memory" not in error.hint
+
+
+def test_both_ends_of_a_long_line_are_shown() -> None:
+    shown = error_of("oom_cargo-podman.log").why[0]
+    assert shown.startswith("  process didn't exit successfully: `rustc --crate-name big")
+    assert shown.endswith("(signal: 9, SIGKILL: kill)")
+
+
+# What a build prints beside its errors; some of it resembles one.
+NOISE = st.lists(
+    st.sampled_from(
+        [
+            "",
+            "-- Looking for pthread.h - not found",
+            "[7/9] Building CXX object src/CMakeFiles/x.dir/out of memory.cpp.o",
+            "[ 77%] Building CUDA object error.cu.o",
+            "/src/a.cpp:3:1: warning: 'killed' may be used uninitialized [-Wmaybe-uninitialized]",
+            '/src/a.cu(3): warning #177-D: variable "fatal" was declared but never referenced',
+            "nvcc warning : incompatible redefinition for option 'compiler-bindir'",
+            "cc1plus: note: unrecognized command-line option '-Wno-error=x' may have been intended",
+            'Remark: The warnings can be suppressed with "-diag-suppress <warning-number>"',
+            "warning: spurious network error (2 tries remaining): Could not resolve host: index.crates.io",
+            "[spark] step compile sample memory_mib=12 compilers=0 elapsed_s=3",
+            "[spark] unit Killed.o peak_mib=12 seconds=1.5 cpu_s=1.4 expected_mib=10 tries=2",
+            "[spark] gate other.o again reason=oom peak_mib=12 cap_mib=100",
+            "[spark] gate other.o again reason=short peak_mib=12 cap_mib=100",
+        ]
+    ),
+    max_size=4,
+)
+
+
+@settings(max_examples=400, deadline=None)
+@given(name=st.sampled_from(FAILED_LOGS), before=NOISE, after=NOISE)
+def test_noise_beside_the_error_never_changes_the_diagnosis(name: str, before: list[str], after: list[str]) -> None:
+    lines = (LOGS / name).read_text().splitlines()
+    plain = first_error(lines)
+    assume(plain.kind not in (Kind.ENGINE, Kind.UNKNOWN) and plain.step == "compile")
+    prefix = next(
+        (match[0] for line in lines[plain.line_number - 1 :] if (match := re.match(r"#\d+ [\d.]+ ", line))), ""
+    )
+    begin = next((i for i, line in enumerate(lines) if line.endswith("jobs=2") and "step compile begin" in line), None)
+    assume(begin is not None)
+    assert begin is not None
+    end = plain.line_number - 1 + len(plain.excerpt)
+    noisy = [
+        *lines[: begin + 1],
+        *(prefix + line for line in before),
+        *lines[begin + 1 : end],
+        *(prefix + line for line in after),
+        *lines[end:],
+    ]
+    found = first_error(noisy)
+    same = ("kind", "stage", "step", "file", "host", "peak_mib", "cap_mib")
+    assert [getattr(found, field) for field in same] == [getattr(plain, field) for field in same]
+    assert noisy[found.line_number - 1] == lines[plain.line_number - 1]
 
 
 @pytest.mark.parametrize(

@@ -84,6 +84,23 @@ def test_failed_step_says_its_status() -> None:
     assert lines[-1] == "compile: failed with status 137 in 0:01, peak 300 MiB"
 
 
+def test_compilers_that_run_again_are_told_and_measured_units_are_not() -> None:
+    lines = plain(
+        [
+            (0, BEGIN),
+            (1, "[spark] gate mmq.cu.o again reason=oom peak_mib=7000 cap_mib=49152"),
+            (2, "[spark] gate mmq.cu.o again reason=short peak_mib=7000 cap_mib=0"),
+            (3, "[spark] unit mmq.cu.o peak_mib=412 seconds=31.2 cpu_s=30.9 expected_mib=400 tries=3"),
+            (4, "[spark] gate mma.cu.o failed reason=oom peak_mib=49000 cap_mib=49152"),
+        ]
+    )
+    assert lines[1:] == [
+        "compile: mmq.cu.o: killed, runs again (held 6.8 GiB of 48 GiB)",
+        "compile: mmq.cu.o: stopped before memory ran out, runs again (held 6.8 GiB)",
+        "compile: mma.cu.o: killed also alone (held 47.9 GiB of 48 GiB)",
+    ]
+
+
 def test_cached_step_is_one_line() -> None:
     assert plain([(0, "--> Using cache 0123")]) == ["compile: unchanged, from the engine's cache"]
 

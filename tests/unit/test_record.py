@@ -4,12 +4,14 @@ import signal
 import subprocess
 import sys
 from concurrent.futures import ProcessPoolExecutor
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from xml.etree import ElementTree
 
 import pytest
 
-from spark_images.buildlog import Step
+from spark_images.buildlog import Step, UnitMeasured
 from spark_images.engine.base import EngineFacts
 from spark_images.errors import BuildError
 from spark_images.record import (
@@ -21,6 +23,7 @@ from spark_images.record import (
     expected_seconds,
     last_built,
     last_built_from,
+    measured_units,
     read_records,
 )
 
@@ -39,12 +42,26 @@ RESULT = Result(
 )
 
 
-def start(records: Path, *, now: datetime = NOW, image: str = "llamacpp", plan_id: str = PLAN_ID) -> RecordWriter:
+LOG = (
+    "STEP 1/1: RUN /spark/scripts/step compile x",
+    "[spark] step compile begin limit_mib=8192 jobs=2",
+    "[spark] step compile sample memory_mib=3000 compilers=2 elapsed_s=2",
+    "[spark] unit a.o peak_mib=412 seconds=31.2 cpu_s=30.9 expected_mib=400 tries=1",
+    "[spark] gate b%20c.o again reason=oom peak_mib=7000 cap_mib=8192",
+    "[spark] step compile sample memory_mib=8000 compilers=1 elapsed_s=4",
+    "[spark] unit b%20c.o peak_mib=8000 seconds=31.2 cpu_s=30.9 expected_mib=400 tries=2",
+)
+A = UnitMeasured(step="compile", unit="a.o", peak_mib=412, seconds=31.2, cpu_s=30.9, expected_mib=400, tries=1)
+
+
+def start(
+    records: Path, *, now: datetime = NOW, image: str = "llamacpp", target: str = "gb10", plan_id: str = PLAN_ID
+) -> RecordWriter:
     return RecordWriter.start(
         records,
         plan_id=plan_id,
         image=image,
-        target="gb10",
+        target=target,
         base="debian",
         plan={"scripts": {"step": "00"}},
         command=["build", "llamacpp", "--memory", "48GiB"],
@@ -128,13 +145,99 @@ def test_failure_is_recorded_as_the_terminal_showed_it(tmp_path: Path) -> None:
 
 def test_attempt_that_breaks_off_keeps_its_steps_and_its_diagnosis(tmp_path: Path) -> None:
     record = start(tmp_path)
-    record.steps = lambda: RESULT.steps
+    for line in LOG:
+        record.line(line)
     record.diagnosis = {"kind": "out_of_memory"}
     with pytest.raises(BuildError), record:
         raise BuildError("build of `x` ran out of memory")
     (view,) = read_records(tmp_path)
     assert view.result is not None
-    assert (view.result.steps, view.result.diagnosis) == (RESULT.steps, {"kind": "out_of_memory"})
+    assert [(step.name, step.units, step.killed) for step in view.result.steps] == [("compile", 2, 1)]
+    assert view.result.diagnosis == {"kind": "out_of_memory"}
+
+
+def test_units_are_kept_as_they_come(tmp_path: Path) -> None:
+    record = start(tmp_path)
+    for line in LOG[:4]:
+        record.line(line)
+    (view,) = read_records(tmp_path)  # it runs still, or was killed here
+    assert view.units == (A,)
+    for line in LOG[4:]:
+        record.line(line)
+    (view,) = read_records(tmp_path)
+    assert [(unit.unit, unit.peak_mib, unit.tries) for unit in view.units] == [("a.o", 412, 1), ("b%20c.o", 8000, 2)]
+    assert json.loads((record.folder / "units.jsonl").read_text().splitlines()[0]) == {
+        **{"step": "compile", "unit": "a.o", "peak_mib": 412, "seconds": 31.2, "cpu_s": 30.9},
+        **{"expected_mib": 400, "tries": 1},
+    }
+
+
+def test_line_says_what_it_means(tmp_path: Path) -> None:
+    record = start(tmp_path)
+    assert [record.line(line) for line in LOG][3] == A
+
+
+def test_half_a_line_of_a_killed_writer_costs_only_that_unit(tmp_path: Path) -> None:
+    record = start(tmp_path)
+    for line in LOG[:4]:
+        record.line(line)
+    with (record.folder / "units.jsonl").open("a") as units:
+        units.write('[]\n{"unit": "b.o"}\n{"step": "compile", "unit": "c.o", "peak')
+    (view,) = read_records(tmp_path)
+    assert view.units == (A,)
+
+
+def test_record_without_units_or_log_has_none(tmp_path: Path) -> None:
+    record = start(tmp_path)
+    record.log.unlink()
+    (view,) = read_records(tmp_path)
+    assert (view.units, view.read_log().steps) == ((), ())
+
+
+@pytest.mark.parametrize("error", [None, BuildError("build of `x` failed"), KeyboardInterrupt()])
+def test_memory_is_drawn_however_the_attempt_ends(tmp_path: Path, error: BaseException | None) -> None:
+    with suppress(BuildError, KeyboardInterrupt), start(tmp_path) as record:
+        for line in LOG:
+            record.line(line)
+        if error:
+            raise error
+        record.finish(RESULT)
+    drawn = ElementTree.parse(record.folder / "memory.svg").getroot()
+    words = " ".join(drawn.itertext())
+    assert "llamacpp-gb10-debian, 2026-11-21 13:56 UTC" in words
+    assert "peak 7.8 GiB of 8 GiB" in words
+
+
+def test_nothing_is_drawn_where_no_step_ran(tmp_path: Path) -> None:
+    with start(tmp_path) as record:
+        record.line(LOG[0])
+        record.finish(RESULT)
+    assert not (record.folder / "memory.svg").exists()
+
+
+def test_log_is_read_again_for_its_timeline(tmp_path: Path) -> None:
+    with start(tmp_path) as record:
+        for line in LOG:
+            record.line(line)
+        record.finish(RESULT)
+    (view,) = read_records(tmp_path)
+    assert [point.memory_mib for point in view.read_log().timeline("compile").points] == [3000, 8000]
+
+
+def test_units_of_an_image_come_newest_first_and_by_target(tmp_path: Path) -> None:
+    for minutes, image, target in (
+        (1, "llamacpp", "gb10"),
+        (2, "llamacpp", "hopper"),
+        (3, "vllm", "gb10"),
+        (4, "llamacpp", "gb10"),
+    ):
+        with start(tmp_path, now=NOW + timedelta(minutes=minutes), image=image, target=target) as record:
+            record.line(LOG[0])
+            record.line(LOG[1])
+            record.line(f"[spark] unit {minutes}.o peak_mib=1 seconds=1 cpu_s=1 expected_mib=1 tries=1")
+    same, others = measured_units(read_records(tmp_path), "llamacpp", "gb10")
+    assert [[unit.unit for unit in units] for units in same] == [["4.o"], ["1.o"]]
+    assert [[unit.unit for unit in units] for units in others] == [["2.o"]]
 
 
 def test_ctrl_c_is_recorded_as_interrupted(tmp_path: Path) -> None:
