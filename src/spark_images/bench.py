@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from spark_images import bench_compile, bench_data
+from spark_images import bench_compile, bench_data, bench_memory, bench_replay, bench_tree
 from spark_images.bench_base import HEADING, IMAGE, Bench, Measured, NotMeasured, Promise, Row, Subject, Verdict
 from spark_images.errors import CheckError, InterruptedByUser, SparkImagesError, UsageError
 from spark_images.process import Captured, capture
@@ -132,4 +132,7 @@ BENCHES = (
     Bench(name="fetch", promise=Promise(bound=0.8, unit="of curl's", at_most=False), measure=bench_data.fetching),
     Bench(name="cross", promise=Promise(bound=5, unit="times", at_most=False), measure=bench_compile.cross),
     Bench(name="warm", promise=Promise(bound=8, unit="times", at_most=False), measure=bench_compile.warm),
+    Bench(name="memory", promise=Promise(bound=1.3, unit="times", at_most=False), measure=bench_memory.memory),
+    Bench(name="tree", promise=Promise(bound=1, unit="lost", at_most=True), measure=bench_tree.tree),
+    Bench(name="replay", promise=Promise(bound=1.15, unit="of the bound", at_most=True), measure=bench_replay.replay),
 )  # quick ones first
