@@ -1,0 +1,209 @@
+"""CUDA architectures: how each tool spells them, and which code runs on which GPU. Pure.
+
+The rules are those of NVIDIA's CUDA Programming Guide, 5.1 Compute Capabilities (families: its table of family-specific
+targets). They hold among GPUs of PCs and servers, GB10 included; code for Tegra is compatible with neither.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import Enum
+from typing import NamedTuple, assert_never
+
+from spark_images.errors import ConfigError
+
+
+class Capability(NamedTuple):
+    """The compute capability of a GPU: (12, 1) is GB10."""
+
+    major: int
+    minor: int
+
+    def __str__(self) -> str:
+        return f"{self.major}.{self.minor}"
+
+
+class Variant(Enum):
+    """Which instructions code may use beyond those that every later GPU has as well."""
+
+    PLAIN = ""  # none
+    FAMILY = "f"  # those of the family, e.g. FP4 on 12.x
+    EXACT = "a"  # those of exactly this compute capability
+
+
+@dataclass(frozen=True)
+class Arch:
+    """An architecture that code is compiled for; text form `12.1a`."""
+
+    capability: Capability
+    variant: Variant = Variant.PLAIN
+
+    def __str__(self) -> str:
+        return f"{self.capability}{self.variant.value}"
+
+    @property
+    def number(self) -> str:
+        """`121a`, as in `sm_121a` and `compute_121a`."""
+        return f"{self.capability.major}{self.capability.minor}{self.variant.value}"
+
+    @property
+    def macro(self) -> int:
+        """The value of `__CUDA_ARCH__` in code compiled for it: 1210. The variant does not show in it."""
+        return self.capability.major * 100 + self.capability.minor * 10
+
+
+class Kind(Enum):
+    """What a fatbin holds for an architecture."""
+
+    CUBIN = "cubin"  # machine code
+    PTX = "PTX"  # text that the driver compiles at first use
+
+
+class Code(NamedTuple):
+    """One piece of GPU code in a library."""
+
+    kind: Kind
+    arch: Arch
+
+    def __str__(self) -> str:
+        return f"{'sm' if self.kind is Kind.CUBIN else 'compute'}_{self.arch.number}"
+
+
+class Run(Enum):
+    """How code comes to run on a GPU, the best first."""
+
+    NATIVE = "natively"
+    JIT = "compiled by the driver at first use"
+    NOT = "not at all"
+
+
+_DOTTED = re.compile(r"(\d{1,2})\.(\d)([af]?)")
+_NUMBER = re.compile(r"(?:sm_|compute_)?(\d{1,2})(\d)([af]?)")
+
+_FAMILIES = (
+    frozenset({Capability(10, 0), Capability(10, 3)}),
+    frozenset({Capability(11, 0)}),
+    frozenset({Capability(12, 0), Capability(12, 1)}),
+)
+
+_FIRST_CUDA = {  # the first nvcc that knows the plain architecture: release notes of CUDA
+    Capability(7, 5): (10, 0),
+    Capability(8, 0): (11, 0),
+    Capability(8, 6): (11, 1),
+    Capability(8, 7): (11, 4),
+    Capability(8, 9): (11, 8),
+    Capability(9, 0): (11, 8),
+    Capability(10, 0): (12, 8),
+    Capability(10, 3): (12, 9),
+    Capability(11, 0): (13, 0),
+    Capability(12, 0): (12, 8),
+    Capability(12, 1): (12, 9),
+}
+_FIRST_CUDA_OF_VARIANT = {Variant.PLAIN: (0, 0), Variant.EXACT: (12, 0), Variant.FAMILY: (12, 9)}
+
+# --- spellings --------------------------------------------------------------------------------------------------------
+
+
+def parse_arch(text: str) -> Arch:
+    """`12.1a`, `121a`, `sm_121a` and `compute_121a` alike. Raises ConfigError for anything else.
+
+    Raises it as well for a variant that does not exist: `a` came with 9.0, `f` with 10.0.
+    """
+    match = _DOTTED.fullmatch(text) or _NUMBER.fullmatch(text)
+    if match is None:
+        raise ConfigError(f"`{text}` is no CUDA architecture", hint="written as `12.1a`, `9.0` or `sm_121a`")
+    arch = Arch(Capability(int(match[1]), int(match[2])), Variant(match[3]))
+    first = {Variant.PLAIN: 0, Variant.EXACT: 9, Variant.FAMILY: 10}[arch.variant]
+    if arch.capability.major < first:
+        raise ConfigError(f"there is no CUDA architecture `{text}`: the suffix came with {first}.0")
+    return arch
+
+
+def parse_torch_list(text: str) -> tuple[Code, ...]:
+    """TORCH_CUDA_ARCH_LIST: `8.0+PTX;12.0f` (or with blanks). A cubin for each, and PTX where it says so."""
+    found: list[Code] = []
+    for word in re.split(r"[; ]+", text.strip("; ")):
+        arch = parse_arch(word.removesuffix("+PTX"))
+        found.append(Code(Kind.CUBIN, arch))
+        if word.endswith("+PTX"):
+            found.append(Code(Kind.PTX, arch))
+    return tuple(found)
+
+
+def parse_cmake_list(text: str) -> tuple[Code, ...]:
+    """CMAKE_CUDA_ARCHITECTURES: `121a-real;90-virtual;80`. Without `-real` or `-virtual` it is both."""
+    found: list[Code] = []
+    for word in text.split(";"):
+        number, _, kind = word.partition("-")
+        if kind not in ("", "real", "virtual"):
+            raise ConfigError(f"`{word}` is no CUDA architecture of CMake", hint="written as `121a-real` or `90`")
+        arch = parse_arch(number)
+        found += [Code(Kind.CUBIN, arch)] if kind != "virtual" else []
+        found += [Code(Kind.PTX, arch)] if kind != "real" else []
+    return tuple(found)
+
+
+def torch_list(codes: Iterable[Code]) -> str:
+    """The words of TORCH_CUDA_ARCH_LIST; PTX alone is not among what it can say. The inverse of parse_torch_list."""
+    codes = tuple(codes)
+    words = [str(arch) + "+PTX" * (Code(Kind.PTX, arch) in codes) for kind, arch in codes if kind is Kind.CUBIN]
+    if bare := {arch for _, arch in codes} - {arch for kind, arch in codes if kind is Kind.CUBIN}:
+        raise ConfigError(f"TORCH_CUDA_ARCH_LIST cannot ask for PTX of `{min(map(str, bare))}` without a cubin")
+    return ";".join(words)
+
+
+def cmake_list(codes: Iterable[Code]) -> str:
+    """The words of CMAKE_CUDA_ARCHITECTURES. The inverse of parse_cmake_list, but for an order of its own."""
+    suffix = {Kind.CUBIN: "real", Kind.PTX: "virtual"}
+    return ";".join(f"{arch.number}-{suffix[kind]}" for kind, arch in codes)
+
+
+def flashinfer_list(archs: Iterable[Arch]) -> str:
+    """FLASHINFER_CUDA_ARCH_LIST: blanks between; always with the variant, as releases differ in what they add."""
+    return " ".join(str(arch) for arch in archs)
+
+
+def nvcc_flags(codes: Iterable[Code]) -> tuple[str, ...]:
+    """`-gencode=…` for each."""
+    return tuple(f"-gencode=arch=compute_{code.arch.number},code={code}" for code in codes)
+
+
+# --- what runs where --------------------------------------------------------------------------------------------------
+
+
+def run_of(code: Code, gpu: Capability) -> Run:
+    """How one piece of code runs on a GPU, as far as its name tells.
+
+    cuobjdump names a cubin of `120f` plainly `sm_120`: it and a plain cubin look alike there, and both run on 12.1.
+    """
+    arch = code.arch
+    match arch.variant:
+        case Variant.EXACT:  # cubin and PTX alike
+            fits = gpu == arch.capability
+        case Variant.FAMILY:  # cubin and PTX alike; the later members run the code of the earlier ones
+            related = any({gpu, arch.capability} <= family for family in _FAMILIES)
+            fits = gpu == arch.capability or (gpu > arch.capability and related)
+        case Variant.PLAIN if code.kind is Kind.CUBIN:
+            fits = gpu.major == arch.capability.major and gpu.minor >= arch.capability.minor
+        case Variant.PLAIN:
+            fits = gpu >= arch.capability
+        case _:
+            assert_never(arch.variant)
+    if not fits:
+        return Run.NOT
+    return Run.NATIVE if code.kind is Kind.CUBIN else Run.JIT
+
+
+def best_run(codes: Iterable[Code], gpu: Capability) -> Run:
+    """How a module runs that holds all of these: the driver takes a cubin before PTX."""
+    runs = {run_of(code, gpu) for code in codes}
+    return next((run for run in Run if run in runs), Run.NOT)
+
+
+def first_cuda(arch: Arch) -> tuple[int, int] | None:
+    """The first CUDA whose nvcc compiles for it, (12, 9) for `12.1a`; None where that is not known here."""
+    if arch.capability not in _FIRST_CUDA:
+        return None
+    return max(_FIRST_CUDA[arch.capability], _FIRST_CUDA_OF_VARIANT[arch.variant])
