@@ -25,6 +25,7 @@ class Pipeline:
 
     project: Path
     env: dict[str, str]
+    image: str = "hello"
 
     def __call__(self, *arguments: str, timeout_s: int = 300) -> subprocess.CompletedProcess[str]:
         return subprocess.run(self.command(*arguments), env=self.env, text=True, capture_output=True, timeout=timeout_s)
@@ -69,26 +70,26 @@ class Pipeline:
         debian = _block(REPOSITORY / "pins.yaml", "debian")
         (self.project / "pins.yaml").write_text(
             "schema: 1\n"
-            f"hello: {{kind: git, url: \"file://{source}\", version: '1.0', commit: {commit}, "
+            f"{self.image}: {{kind: git, url: \"file://{source}\", version: '1.0', commit: {commit}, "
             f'committed: 2026-01-02T03:04:05Z, tree: "sha256:{digest}"}}\n{debian}'
         )
         assert self("render").returncode == 0
 
 
-def make_pipeline(folder: Path, cache: Path) -> Pipeline:
-    """The project in a new folder, pinned and rendered."""
+def make_pipeline(folder: Path, cache: Path, image: str = "hello") -> Pipeline:
+    """The project of the image in a new folder, pinned and rendered."""
     project = folder / "project"
-    shutil.copytree(Path(__file__).parent / "project", project)
+    shutil.copytree(Path(__file__).parent / ("project" if image == "hello" else f"project_{image}"), project)
     shutil.copy(REPOSITORY / "templates" / "stages.j2", project / "templates")
-    for script in ("step", "prove_isolation"):
+    for script in ("step", "prove_isolation", "memgate"):
         shutil.copy(REPOSITORY / "scripts" / script, project / "scripts")
-    (project / "images" / "debian").mkdir()
+    (project / "images" / "debian").mkdir(parents=True)
     shutil.copy(REPOSITORY / "images" / "debian" / "debs.lock", project / "images" / "debian")
     (project / "images" / "targets.yaml").write_text(
         f"here: {{platform: linux/{ARCHES[platform.machine()]}, cpu-architecture: native, "
         "unified-memory: false, description: this machine}\n"
     )
-    pipeline = Pipeline(project, {**os.environ, "SPARK_IMAGES_CACHE": str(cache), "NO_COLOR": "1"})
+    pipeline = Pipeline(project, {**os.environ, "SPARK_IMAGES_CACHE": str(cache), "NO_COLOR": "1"}, image)
     pipeline.pin_source()
     return pipeline
 

@@ -1,0 +1,110 @@
+"""Builds whose compilers, gates and pipeline are killed at random: each ends complete, and all with the same digest.
+
+SPARK_IMAGES_SOAK=50 makes it fifty builds for each engine, SPARK_IMAGES_SOAK_SEED repeats a run's choices.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import random
+import re
+import select
+import signal
+import subprocess
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+from pipeline import Pipeline, make_pipeline, output_of
+
+from spark_images.cache import Cache
+from spark_images.engine.base import Engine
+
+BUILDS = int(os.environ.get("SPARK_IMAGES_SOAK") or 3)
+SEED = int(os.environ.get("SPARK_IMAGES_SOAK_SEED") or time.time_ns() % 10**6)
+
+
+@dataclass
+class Killer:
+    """Kills what belongs to the build of this project, and counts it."""
+
+    choose: random.Random
+    killed: dict[str, int] = field(default_factory=lambda: {"compiler": 0, "gate": 0, "pipeline": 0})
+
+    def strike(self, building: subprocess.Popen[str]) -> None:
+        """SIGKILL for one process of a kind chosen at random; for none where none of that kind runs."""
+        kind = self.choose.choices(("compiler", "gate", "pipeline"), (6, 6, 1))[0]
+        if kind == "pipeline":
+            found = [building.pid]
+        else:
+            found = [pid for pid, words in processes() if self.is_kind(kind, words)]
+        if found:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self.choose.choice(found), signal.SIGKILL)
+                self.killed[kind] += 1
+
+    @staticmethod
+    def is_kind(kind: str, words: str) -> bool:
+        gate = "scripts/memgate g++" in words
+        return "unit_" in words and (gate if kind == "gate" else not gate and "cc1plus" in words)
+
+
+def processes() -> Iterator[tuple[int, str]]:
+    for folder in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            yield int(folder.name), (folder / "cmdline").read_bytes().decode(errors="replace").replace("\0", " ")
+
+
+@pytest.fixture
+def pipeline(tmp_path: Path, engine: Engine, engine_caches: dict[str, Cache]) -> Iterator[Pipeline]:
+    made = make_pipeline(tmp_path, engine_caches[engine.name].root, "many")
+    yield made
+    cleaned = made("clean", "--engine", engine.name)
+    assert cleaned.returncode == 0, cleaned.stderr
+
+
+@pytest.mark.timeout(60 + 90 * BUILDS)
+def test_every_build_ends_complete_and_with_the_same_digest(pipeline: Pipeline, engine: Engine) -> None:
+    options = ("--engine", engine.name, "--memory", "600MiB")
+    first = pipeline("build", "many", *options)
+    assert first.returncode == 0, first.stderr
+    killer = Killer(random.Random(SEED))
+    again = runs = 0
+    for _ in range(BUILDS):
+        while True:
+            building = pipeline.start("build", "many", "--rebuild", *options)
+            runs += 1
+            said = strike_until_it_ends(killer, building)
+            if building.returncode == 0:
+                break
+            assert building.returncode == -signal.SIGKILL, (
+                f"seed {SEED}: {said}"
+            )  # the pipeline itself: it is run again
+        assert "same digest as before" in said, f"seed {SEED}: {said}"
+        again += said.count("again reason=killed") + said.count("gates were killed")
+    print(f"seed {SEED}: {BUILDS} builds in {runs} runs, killed {killer.killed}")
+    digest = re.findall(r"digest  (sha256:\S+)", first.stderr)[0]
+    assert digest in said
+    reference = re.findall(r"localhost/spark-images/many:\S+", first.stderr)[0]
+    assert output_of(engine, reference) == "156\n"
+    assert not [words for _, words in processes() if "unit_" in words]
+
+
+def strike_until_it_ends(killer: Killer, building: subprocess.Popen[str]) -> str:
+    """Let a build run, and kill something every few seconds; what the build said."""
+    assert building.stdout is not None
+    pipe, said = building.stdout.fileno(), b""
+    strike_at = time.monotonic() + killer.choose.uniform(1, 4)
+    while True:
+        if select.select([pipe], [], [], 0.05)[0]:
+            chunk = os.read(pipe, 65536)
+            if not chunk:
+                building.wait()
+                return said.decode()
+            said += chunk
+        if time.monotonic() > strike_at:
+            killer.strike(building)
+            strike_at = time.monotonic() + killer.choose.uniform(1, 4)
