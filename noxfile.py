@@ -72,6 +72,20 @@ for _image in IMAGES:
         add_image_session(_name, _does, _image)
 
 
+for _path in sorted(ROOT.glob("images/*/recipes.yaml")):  # whether or not there is an image.yaml
+    add_image_session(
+        "recipe",
+        "How to serve models with {image} (-- RECIPE --as docker|compose|kubernetes|systemd)",
+        _path.parent.name,
+    )
+
+
+@nox.session(name="learn-vllm")
+def learn_vllm(session: nox.Session) -> None:
+    """Read what new releases of vLLM know by name, against which recipes are checked (-- RELEASE… --sdists FOLDER)"""
+    verb(session, "learn")
+
+
 @nox.session
 def pull(session: nox.Session) -> None:
     """Pull an image by digest, verify every blob, load it into the engine (-- HOST/NAME/IMAGE@sha256:…)"""
@@ -98,7 +112,7 @@ def clean(session: nox.Session) -> None:
 
 @nox.session
 def report(session: nox.Session) -> None:
-    """What was built when, how long it took, how large it is (-- --json)"""
+    """What was built when, how long it took, how large it is (-- --json); what one held (-- memory RECORD|IMAGE)"""
     verb(session, "report")
 
 

@@ -52,6 +52,11 @@ class Cache:
         return self.root / "records"
 
     @property
+    def locks(self) -> Path:
+        """What the solver said when a lock was made last, by pin (requirement_lock.py)."""
+        return self.root / "locks"
+
+    @property
     def engines(self) -> Path:
         """What engines keep for us: podman's cache mounts and settings, BuildKit's configuration."""
         return self.root / "engines"

@@ -157,7 +157,27 @@ def _parser() -> argparse.ArgumentParser:
     lock = verb("lock", _lock, "Resolve the lock files of the pins anew.")
     lock.add_argument("pins", nargs="*", help="default: every pin with a lock")
 
-    report = verb("report", _report, "What was built when, how long it took, how large it is.")
+    recipe = verb("recipe", _recipe, "List an image's recipes; describe one; print what to run of it.")
+    recipe.add_argument("image", help="a folder below images/ with recipes.yaml")
+    recipe.add_argument("name", nargs="?", metavar="RECIPE", help="default: list them all")
+    forms = ("docker", "compose", "kubernetes", "systemd")
+    recipe.add_argument("--as", dest="form", choices=forms, help="print what to run, in this form")
+    recipe.add_argument("--image", dest="reference", metavar="HOST/NAME@sha256:…", help="default: the last one pushed")
+    recipe.add_argument("--release", help="of what the image serves with (default: the pin's)")
+    recipe.add_argument("--engine", choices=("podman", "docker"), default="docker", help="for docker and systemd")
+    recipe.add_argument("--listen", default="127.0.0.1", metavar="ADDRESS", help="of the host (default: %(default)s)")
+    recipe.add_argument(
+        "--models", default="huggingface", metavar="VOLUME|FOLDER", help="what holds the models (default: %(default)s)"
+    )
+    recipe.add_argument("--json", action="store_true")
+
+    learn = verb("learn", _learn, "Read what releases of vLLM know by name into images/vllm-knowledge.json.")
+    learn.add_argument("releases", nargs="*", help="default: those of images/compat.yaml that were not read yet")
+    learn.add_argument("--sdists", type=Path, metavar="FOLDER", help="with vllm-<release>.tar.gz (default: the index)")
+
+    report = verb("report", _report, "What was built when, how long it took, how large it is; what a build held.")
+    report.add_argument("topic", nargs="?", choices=("memory",), help="memory and compilers of one build, over time")
+    report.add_argument("of", nargs="?", metavar="RECORD|IMAGE", help="default: the newest build that ran a step")
     report.add_argument("--json", action="store_true")
 
     doctor = verb("doctor", _doctor, "Check this machine: what is missing, what it is for, and how to get it.")
@@ -337,11 +357,44 @@ def _lock(options: argparse.Namespace) -> int:
     return 0
 
 
+def _recipe(options: argparse.Namespace) -> int:
+    from spark_images.recipe import recipe
+
+    recipe(
+        _project(options),
+        options.image,
+        options.name,
+        cache=Cache.from_env(os.environ),
+        form=options.form,
+        release=options.release,
+        reference=options.reference,
+        engine=options.engine,
+        listen=options.listen,
+        models=options.models,
+        as_json=options.json,
+    )
+    return 0
+
+
+def _learn(options: argparse.Namespace) -> int:
+    from spark_images.vllm_learn import learn
+
+    learn(_project(options), options.releases, sdists=options.sdists, cache=Cache.from_env(os.environ))
+    return 0
+
+
 def _report(options: argparse.Namespace) -> int:
     from spark_images.record import read_records
+
+    records = read_records(Cache.from_env(os.environ).records)
+    if options.topic == "memory":
+        from spark_images.report_memory import print_memory_report
+
+        print_memory_report(records, options.of, as_json=options.json)
+        return 0
     from spark_images.report import print_report
 
-    print_report(read_records(Cache.from_env(os.environ).records), as_json=options.json)
+    print_report(records, as_json=options.json)
     return 0
 
 

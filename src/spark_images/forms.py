@@ -122,6 +122,9 @@ IMAGE_REF = matching(
 FOLLOWED_REFS = matching("refs to follow, as `tags/v*`", r"(?:tags|heads)/[A-Za-z0-9._*+/-]+")
 
 PROJECT = matching("a project's name as an index normalises it (lower case, hyphens)", _PROJECT, most=100)
+PROJECT_PATTERN = matching("a project's name, or a pattern of it with `*`", r"[a-z0-9*]+(?:-[a-z0-9*]+)*", most=100)
+PROJECT_START = matching("a project's name, or the beginning of one and `*`", rf"{_PROJECT}(?:-?\*)?|\*", most=100)
+PYTHON = matching("a version of Python, as `3.11`", r"3\.[0-9]{1,2}")
 PACKAGE = matching("a project at an exact version, as `numpy==2.4.6`", f"{_PROJECT}=={_VERSION}", most=200)
 WHEEL_FILE = matching("a wheel's file name", r"[A-Za-z0-9_][A-Za-z0-9_.+-]*\.whl")
 WHEEL_PLATFORM = one_of("linux/amd64", "linux/arm64", "any")

@@ -1,15 +1,26 @@
-"""Make lock files anew: the exact wheels and .debs that the pins resolve to today."""
+"""Make lock files anew: the exact wheels, .debs and source trees that the pins resolve to today."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
+from pathlib import Path
 
 from spark_images.cache import Cache
+from spark_images.compat_file import read_facts
+from spark_images.contents import sdist_content
 from spark_images.debian_lock import resolve_debs, write_debs_lock
-from spark_images.errors import UsageError
-from spark_images.pins import DebsPin, WheelsPin
+from spark_images.download import Patience
+from spark_images.errors import ConfigError, UsageError
+from spark_images.fetch import fetch
+from spark_images.pins import DebsPin, RequirementsPin, SdistPin, WheelsPin
 from spark_images.project import Project, nearest
+from spark_images.requirement_lock import resolve_requirements
+from spark_images.sources import LockedSource, read_known_trees, sources_input
+from spark_images.sources_lock import resolve_sources, write_sources_lock
+from spark_images.store import Store
 from spark_images.terminal import tell
+from spark_images.units import format_size
 from spark_images.wheel_lock import resolve_wheels, write_wheels_lock
 from spark_images.workfolder import work_folder
 
@@ -19,7 +30,8 @@ def lock(project: Project, *, names: Sequence[str], cache: Cache) -> None:
 
     Raises UsageError for a name that is no such pin, and what resolving raises; a lock is replaced only when complete.
     """
-    lockable = {pin.name: pin for pin in project.pins.pins if isinstance(pin, WheelsPin | DebsPin)}
+    kinds = WheelsPin | RequirementsPin | DebsPin | SdistPin
+    lockable = {pin.name: pin for pin in project.pins.pins if isinstance(pin, kinds) and pin.lock}
     for name in names:
         if name not in lockable:
             raise UsageError(f"no pin with a lock is called `{name}`{nearest(name, lockable)}")
@@ -33,8 +45,46 @@ def lock(project: Project, *, names: Sequence[str], cache: Cache) -> None:
                 wheels = resolve_wheels(pin)
                 write_wheels_lock(pin, wheels, path)
                 tell(f"  {pin.lock}: {len(wheels)} wheels")
+            case RequirementsPin():
+                cache.locks.mkdir(parents=True, exist_ok=True)
+                with work_folder(cache, "uv") as work:
+                    wheels = resolve_requirements(pin, work=work, log=cache.locks / f"{name}.log")
+                write_wheels_lock(pin, wheels, path)
+                tell(f"  {pin.lock}: {len(wheels)} wheels, {format_size(sum(wheel.size_bytes for wheel in wheels))}")
             case DebsPin():
                 with work_folder(cache, "apt") as work:
                     debs = resolve_debs(pin, work=work)
                 write_debs_lock(pin, debs, path)
                 tell(f"  {pin.lock}: {len(debs)} packages")
+            case SdistPin():
+                sources = _lock_sources(project, pin, path, cache=cache)
+                tell(f"  {pin.lock}: {len(sources)} trees, {sum(bool(one.tree) for one in sources)} of them seen")
+
+
+def _lock_sources(project: Project, pin: SdistPin, path: Path, *, cache: Cache) -> tuple[LockedSource, ...]:
+    """Write the lock of what the build of an sdist fetches. UsageError for a release that nothing is known of."""
+    made = sources_input(pin, pins=project.pins, facts=read_facts(project.root / "images" / "compat.yaml"))
+    contents = [sdist_content(one) for one in (made.pin, made.carrier) if one is not None]
+    store = Store(cache.store)
+    fetch(contents, store=store)
+    files = [store.path(content.digest) for content in contents]
+    with work_folder(cache, "sources") as work:
+        sources = resolve_sources(
+            made,
+            sdist=files[0],
+            carrier=files[1] if made.carrier else None,
+            known=_known_sources(path),
+            work=work,
+            stall_s=Patience.from_env(os.environ).timeout_s,
+            say=tell,
+        )
+    write_sources_lock(made, sources, path)
+    return sources
+
+
+def _known_sources(path: Path) -> tuple[LockedSource, ...]:
+    try:
+        return read_known_trees(path) if path.exists() else ()
+    except ConfigError as err:
+        tell(f"  nothing of the lock so far is kept: {err.what}")
+        return ()

@@ -11,7 +11,8 @@ from typing import assert_never
 from spark_images import forms
 from spark_images.document import Section, reading
 from spark_images.errors import StaleLockError
-from spark_images.pins import DebsPin, WheelsPin
+from spark_images.pins import DebsPin, RequirementsPin, WheelsPin
+from spark_images.wheel_tags import glibc_platform, is_wheel_of
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,15 +25,20 @@ class LockedWheel:
     platform: str  # "linux/amd64", "linux/arm64" or "any"
     sha256: str  # 64 hex digits
     size_bytes: int
+    layer: str = ""  # of the image, where a RequirementsPin is behind it
 
 
 @dataclass(frozen=True, kw_only=True)
 class WheelsLock:
-    """The wheels behind one WheelsPin. made_from: digest of the pin's platforms and packages."""
+    """The wheels behind one WheelsPin or RequirementsPin. made_from: digest of all that the pin resolves from."""
 
     path: str
     made_from: str
     wheels: tuple[LockedWheel, ...]
+
+    def in_layer(self, name: str) -> tuple[LockedWheel, ...]:
+        """What is installed into that layer of the image."""
+        return tuple(wheel for wheel in self.wheels if wheel.layer == name)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,7 +64,7 @@ class DebsLock:
     debs: tuple[LockedDeb, ...]
 
 
-def made_from(pin: WheelsPin | DebsPin) -> str:
+def made_from(pin: WheelsPin | RequirementsPin | DebsPin) -> str:
     """`sha256:…` over all that a lock is resolved from; the order in which the pin lists things does not count."""
     match pin:
         case WheelsPin():
@@ -73,22 +79,34 @@ def made_from(pin: WheelsPin | DebsPin) -> str:
                 for one in pin.sets
             }
             source = {"suite": pin.suite, "snapshot": f"{pin.snapshot:%Y%m%dT%H%M%SZ}", "sets": sets}
+        case RequirementsPin():
+            source = {
+                "platform": glibc_platform(pin.platform),
+                "python": pin.python,
+                "exclude-newer": f"{pin.exclude_newer:%Y%m%dT%H%M%SZ}",
+                "packages": sorted(pin.packages),
+                "constraints": {one.name: one.version for one in pin.requirements.constraints},
+                "overrides": {one.name: one.version for one in pin.requirements.overrides},
+                "exclusions": sorted(one.name for one in pin.requirements.exclusions),
+                "layers": [[layer.name, *sorted(layer.projects)] for layer in pin.requirements.layers],
+            }
         case _:
             assert_never(pin)
     return "sha256:" + hashlib.sha256(json.dumps(source, sort_keys=True).encode()).hexdigest()
 
 
-def read_wheels_lock(path: Path, pin: WheelsPin) -> WheelsLock:
+def read_wheels_lock(path: Path, pin: WheelsPin | RequirementsPin) -> WheelsLock:
     """The wheels behind a pin: every package of it for every platform.
 
     Raises StaleLockError when the lock was made from another state of the pin, ConfigError for every mistake in it.
     """
+    platforms = pin.platforms if isinstance(pin, WheelsPin) else (pin.platform,)
     with reading(path, if_missing=REMAKE) as top:
-        made = _read_head(path, top, pin)
-        wheels = tuple(_read_wheel(item.section()) for item in top.items("wheels", "wheels"))
+        wheels = tuple(_read_wheel(item.section(), pin, platforms) for item in top.items("wheels", "wheels"))
+        made = _read_head(path, top, pin, _other_releases(pin, wheels))
         found = {(f"{wheel.project}=={wheel.version}", wheel.platform) for wheel in wheels}
         for package in pin.packages:
-            for platform in pin.platforms:
+            for platform in platforms:
                 if not found.intersection({(package, platform), (package, "any")}):
                     top.refuse("wheels", f"there is none of `{package}` for {platform}")
         return WheelsLock(path=str(path), made_from=made, wheels=wheels)
@@ -109,27 +127,54 @@ def read_debs_lock(path: Path, pin: DebsPin) -> DebsLock:
 REMAKE = "make it with `nox -s lock`"
 
 
-def _read_head(path: Path, top: Section, pin: WheelsPin | DebsPin) -> str:
+def _read_head(
+    path: Path, top: Section, pin: WheelsPin | RequirementsPin | DebsPin, others: tuple[str, ...] = ()
+) -> str:
     top.value("schema", forms.schema(1))
     made = top.value("made-from", forms.DIGEST)
     if made and made != made_from(pin):
         raise StaleLockError(
             f"`{path}` was made from another `{pin.name}` than line {pin.line} of pins.yaml now says",
-            why=[f"it was made from {made}", f"the pin is {made_from(pin)} now"],
+            why=[*others, f"it was made from {made}", f"the pin is {made_from(pin)} now"],
             hint="remake it with `nox -s lock`",
         )
     return made
 
 
-def _read_wheel(section: Section) -> LockedWheel:
-    return LockedWheel(
+def _other_releases(pin: WheelsPin | RequirementsPin, wheels: tuple[LockedWheel, ...]) -> tuple[str, ...]:
+    """Where the lock has a package of the pin at another version."""
+    wanted = dict(package.split("==") for package in pin.packages)
+    others = {w.project: w.version for w in wheels if wanted.get(w.project, w.version) != w.version}
+    return tuple(
+        f"it has `{name}` {version}, and the pin names {wanted[name]}" for name, version in sorted(others.items())
+    )
+
+
+def _read_wheel(section: Section, pin: WheelsPin | RequirementsPin, platforms: tuple[str, ...]) -> LockedWheel:
+    layer, python = "", None
+    if isinstance(pin, RequirementsPin):
+        layer = section.value("layer", forms.one_of(*(one.name for one in pin.requirements.layers)))
+        python = pin.python
+    wheel = LockedWheel(
         project=section.value("project", forms.PROJECT),
         version=section.value("version", forms.VERSION),
         filename=section.value("filename", forms.WHEEL_FILE),
         platform=section.value("platform", forms.WHEEL_PLATFORM),
         sha256=section.value("sha256", forms.SHA256),
         size_bytes=section.value("size", forms.SIZE),
+        layer=layer,
     )
+    if all((wheel.project, wheel.version, wheel.filename, wheel.platform)):
+        meant = platforms if wheel.platform == "any" else (wheel.platform,)
+        if not set(meant) <= set(platforms):
+            section.refuse("platform", f"`{wheel.platform}` is none of the pin's: {', '.join(platforms)}")
+        elif not is_wheel_of(
+            wheel.filename, project=wheel.project, version=wheel.version, platforms=meant, python=python
+        ):
+            of_python = f" and Python {python}" if python else ""
+            text = f"no wheel of `{wheel.project}` {wheel.version} for {', '.join(meant)}{of_python}"
+            section.refuse("filename", text)
+    return wheel
 
 
 def _read_deb(section: Section, of_pin: forms.Form[str]) -> LockedDeb:

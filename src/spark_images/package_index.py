@@ -20,17 +20,14 @@ from urllib.parse import unquote, urlsplit, urlunsplit
 
 from spark_images.download import Patience, TransferError, explain, new_session, persist, without_credentials
 from spark_images.errors import ConfigError, ContentError, HostProgramError, RouteError
-from spark_images.platforms import MACHINES
 from spark_images.process import capture
+from spark_images.wheel_tags import tag_ranks
 
 if TYPE_CHECKING:
     import requests
 
 PIP_TIMEOUT_S = 60  # it only reads files; a cold Python on a busy machine takes seconds
 PYPI = "https://pypi.org/simple/"
-GLIBC_MINOR = 36  # Debian 12, the oldest system that the images stand on
-OLDEST_MINOR = {"x86_64": 5, "aarch64": 17}  # 2.x of the oldest glibc with a tag
-LEGACY = {17: "manylinux2014", 12: "manylinux2010", 5: "manylinux1"}  # PEP 600
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -229,25 +226,9 @@ def select_wheel(
 
     platform: "linux/amd64" or "linux/arm64". python: "3.11" for CPython 3.11; None takes only wheels for any Python 3.
     """
-    from packaging.tags import Tag, compatible_tags, cpython_tags
     from packaging.utils import InvalidWheelFilename, parse_wheel_filename
 
-    machine = MACHINES[platform.removeprefix("linux/")]
-    platforms: list[str] = []
-    for minor in range(GLIBC_MINOR, OLDEST_MINOR[machine] - 1, -1):
-        platforms.append(f"manylinux_2_{minor}_{machine}")
-        if minor in LEGACY:
-            platforms.append(f"{LEGACY[minor]}_{machine}")
-    platforms.append(f"linux_{machine}")
-    tags: list[Tag] = []
-    if python is None:
-        tags += compatible_tags((3,), None, platforms)
-    else:
-        major, minor_text = python.split(".")
-        release = (int(major), int(minor_text))
-        tags += cpython_tags(release, [f"cp{major}{minor_text}"], platforms)
-        tags += compatible_tags(release, f"cp{major}{minor_text}", platforms)
-    rank = {tag: place for place, tag in enumerate(reversed(tags))}
+    rank = tag_ranks(platform, python)
     fitting: list[tuple[int, tuple[int, str] | tuple[()], IndexFile]] = []
     there: list[str] = []
     for file in files:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import date, datetime
 from pathlib import Path
 from typing import TypeAlias, TypedDict
 
 from spark_images import forms
 from spark_images.document import Item, Section, reading
+from spark_images.requirements import Requirements, read_requirements
 
 # --- routes: where a pinned content can be had ------------------------------------------------------------------------
 
@@ -76,6 +77,7 @@ class TreeContent:
     label: str
     digest: str  # "sha256:<64 hex digits>" of the canonical tar
     paths: tuple[str, ...]  # the parts of the tree that count; empty: all of it
+    without: tuple[str, ...] = ()  # parts that do not count: submodules, which are contents of their own
     routes: tuple[TreeRoute, ...]
 
 
@@ -140,6 +142,7 @@ class SdistPin(_Pin):
     version: str
     sha256: str
     path: str = ""  # the part of it that is used, below its top folder
+    lock: str = ""  # where the sources stand that its build fetches; path from the project's root
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -175,9 +178,14 @@ class DebsPin(_Pin):
 
 @dataclass(frozen=True, kw_only=True)
 class RequirementsPin(_Pin):
-    """Python requirements with hashes (pip's format) for what runs inside an image."""
+    """What releases need at run time on one platform, resolved; the wheels and their hashes stand in the lock."""
 
     lock: str
+    platform: str  # "linux/arm64"
+    python: str  # "3.11"
+    exclude_newer: datetime  # UTC; files that an index got later do not count
+    packages: tuple[str, ...]  # the releases of the sdist pins in `for`: "vllm==0.20.2"
+    requirements: Requirements
 
 
 Pin: TypeAlias = ImagePin | GitPin | ArchivePin | SdistPin | WheelsPin | DebsPin | RequirementsPin
@@ -209,17 +217,24 @@ def read_pins(path: Path) -> Pins:
     with reading(path, if_missing="run this in a clone of a spark-images project; its pins stand there") as top:
         top.value("schema", forms.schema(1))
         pins: list[Pin] = []
+        resolved: list[tuple[RequirementsPin, Section]] = []
         for name in top.names(forms.NAME):
             section = top.section(name)
-            pin = _read_pin(name, section)
+            pin = _read_pin(name, section, path.parent)
             if isinstance(pin, DebsPin) and any(isinstance(other, DebsPin) for other in pins):
                 section.refuse("kind", "a second pin of kind `debs`; all images take their packages from one")
             if pin is not None:
                 pins.append(pin)
+                if isinstance(pin, RequirementsPin):
+                    resolved.append((pin, section))
+        releases = {pin.name: f"{pin.project}=={pin.version}" for pin in pins if isinstance(pin, SdistPin)}
+        for pin, section in resolved:
+            named = section.values("for", forms.one_of(*releases, what="a pin of kind sdist,"))
+            pins[pins.index(pin)] = replace(pin, packages=tuple(releases[name] for name in named if name))
         return Pins(path=str(path), pins=tuple(pins))
 
 
-def _read_pin(name: str, section: Section) -> Pin | None:
+def _read_pin(name: str, section: Section, root: Path) -> Pin | None:
     if not section.given:
         return None
     kind = section.value("kind", _KIND)
@@ -249,7 +264,7 @@ def _read_pin(name: str, section: Section) -> Pin | None:
                 tree=section.value("tree", forms.DIGEST),
                 paths=section.values("paths", forms.RELATIVE_PATH, optional=True),
                 follow=section.optional("follow", forms.FOLLOWED_REFS, ""),
-                routes=_read_tree_routes(section, GitRoute(url=url, commit=commit)),
+                routes=read_tree_routes(section, GitRoute(url=url, commit=commit)),
             )
         case "archive":
             return ArchivePin(
@@ -265,6 +280,7 @@ def _read_pin(name: str, section: Section) -> Pin | None:
                 version=section.value("version", forms.VERSION),
                 sha256=section.value("sha256", forms.SHA256),
                 path=section.optional("path", forms.RELATIVE_PATH, ""),
+                lock=section.optional("lock", forms.RELATIVE_PATH, ""),
             )
         case "wheels":
             return WheelsPin(
@@ -284,7 +300,15 @@ def _read_pin(name: str, section: Section) -> Pin | None:
                 sets=_read_deb_sets(section),
             )
         case "requirements":
-            return RequirementsPin(**common, lock=section.value("lock", forms.RELATIVE_PATH))
+            return RequirementsPin(
+                **common,
+                lock=section.value("lock", forms.RELATIVE_PATH),
+                platform=section.value("platform", forms.PLATFORM),
+                python=section.value("python", forms.PYTHON),
+                exclude_newer=section.value("exclude-newer", forms.TIME),
+                packages=(),  # known when all pins are read
+                requirements=_read_requirements(section, root),
+            )
         case _:
             section.abandon()  # the kind is missing or wrong, so nobody knows what belongs here
             return None
@@ -300,12 +324,27 @@ def _read_hold(section: Section) -> Hold | None:
     return Hold(until=hold.value("until", forms.DATE), because=hold.value("because", forms.TEXT))
 
 
-def _read_tree_routes(section: Section, git: GitRoute) -> tuple[TreeRoute, ...]:
-    routes = tuple(_read_tree_route(item, git) for item in section.items("routes"))
-    return routes or (git,)
+def _read_requirements(section: Section, root: Path) -> Requirements:
+    path = section.value("requirements", forms.RELATIVE_PATH)
+    if path and (root / path).is_file():
+        return read_requirements(root / path)
+    if path:
+        section.refuse("requirements", f"there is no file `{path}`")
+    return Requirements(path=path, layers=())
 
 
-def _read_tree_route(item: Item, git: GitRoute) -> TreeRoute:
+def read_tree_routes(section: Section, git: GitRoute | None) -> tuple[TreeRoute, ...]:
+    """The key `routes` of a pin or a lock's entry. git: what `git` means in it, the only route where the key is not."""
+    routes: list[TreeRoute] = []
+    for item in section.items("routes"):
+        if route := _read_tree_route(item, git):
+            routes.append(route)
+        else:
+            section.refuse("routes", "`git` without a `commit` to be had by it")
+    return tuple(routes) or ((git,) if git else ())
+
+
+def _read_tree_route(item: Item, git: GitRoute | None) -> TreeRoute | None:
     if item.is_scalar:
         item.value(forms.one_of("git", what="`{archive: URL}`, `{sdist: name==version}` or"))
         return git

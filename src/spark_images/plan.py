@@ -263,7 +263,7 @@ def describe_pin(pin: Pin) -> str:
         case ImagePin():
             return f"{pin.ref}@{pin.digest}"
         case RequirementsPin():
-            return pin.lock
+            return f"{' '.join(pin.packages)} {pin.exclude_newer:%Y-%m-%dT%H:%M:%SZ}"
         case _:
             assert_never(pin)
 

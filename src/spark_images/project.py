@@ -8,16 +8,19 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from spark_images.errors import ConfigError, DriftError, UsageError, did_you_mean
 from spark_images.images import Image, read_images
 from spark_images.locks import DebsLock, WheelsLock, read_debs_lock, read_wheels_lock
-from spark_images.pins import DebsPin, ImagePin, Pins, WheelsPin, read_pins
+from spark_images.pins import DebsPin, ImagePin, Pins, RequirementsPin, SdistPin, WheelsPin, read_pins
 from spark_images.plan import Plan, image_config, make_plan, source_pin
 from spark_images.platforms import ARCHES
 from spark_images.render import render_dockerfile
 from spark_images.targets import Target, read_targets
+
+if TYPE_CHECKING:
+    from spark_images.sources import SourcesLock
 
 Named = TypeVar("Named", Image, Target)
 
@@ -51,10 +54,20 @@ class Project:
         return read_debs_lock(self.root / pin.lock, pin)
 
     def wheels_lock(self, name: str) -> WheelsLock:
-        """The lock of the wheels pin `name`."""
+        """The lock of the wheels or requirements pin `name`."""
         pin = self.pins[name]
-        assert isinstance(pin, WheelsPin)  # images.py has checked what image.yaml names
+        assert isinstance(pin, WheelsPin | RequirementsPin)  # images.py has checked what image.yaml names
         return read_wheels_lock(self.root / pin.lock, pin)
+
+    def sources_lock(self, name: str) -> SourcesLock:
+        """The lock of what the build of the sdist pin `name` fetches."""
+        from spark_images.compat_file import read_facts
+        from spark_images.sources import read_sources_lock, sources_input
+
+        pin = self.pins[name]
+        assert isinstance(pin, SdistPin)
+        facts = read_facts(self.root / "images" / "compat.yaml")
+        return read_sources_lock(self.root / pin.lock, sources_input(pin, pins=self.pins, facts=facts))
 
     def buildkit_image(self, env: Mapping[str, str]) -> str:
         """What BuildKit runs from: the pin `buildkit`, or SPARK_IMAGES_BUILDKIT_IMAGE where no registry has that."""

@@ -170,7 +170,7 @@ class Routes:
             try:
                 with self._tree(content, route, work) as tree:
                     incoming.open(resume=False)
-                    found = tree.write(cast("BinaryIO", incoming), paths=content.paths)
+                    found = tree.write(cast("BinaryIO", incoming), paths=content.paths, without=content.without)
             except ContentError as err:
                 raise ContentError(
                     f"pin `{content.pin}`: {err.what}", why=(*err.why, f"from {_describe(route)}")

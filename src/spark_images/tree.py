@@ -87,13 +87,15 @@ class SourceTree:
             raise ContentError(f"{self.source} holds `{name}` twice")
         self._entries[name] = entry
 
-    def write(self, out: BinaryIO, *, paths: tuple[str, ...] = ()) -> str:
+    def write(self, out: BinaryIO, *, paths: tuple[str, ...] = (), without: tuple[str, ...] = ()) -> str:
         """Write the canonical tar of the tree, or of the stated files and folders in it; returns its "sha256:…".
 
+        without: files and folders that are left out, whether or not the tree has them: submodules that are pinned by
+        themselves.
         Raises ContentError for a stated path that is missing, an empty tree, an entry that a tree cannot hold, and a
         symbolic link that leads out of what is written.
         """
-        kept = self._select(paths)
+        kept = self._select(paths, without)
         for name, entry in kept.items():
             if entry.unusable:
                 raise ContentError(f"{self.source}: `{name}` {entry.unusable}")
@@ -117,16 +119,17 @@ class SourceTree:
                 tar.addfile(canonical_info(info, epoch=0), self._spool)
         return f"sha256:{hashing.sha256.hexdigest()}"
 
-    def _select(self, paths: tuple[str, ...]) -> dict[str, _Entry]:
+    def _select(self, paths: tuple[str, ...], without: tuple[str, ...]) -> dict[str, _Entry]:
         kept = self._entries
         if paths:
             kept = {}
             for path in paths:
                 wanted = path.strip("/")
-                below = {n: e for n, e in self._entries.items() if n == wanted or n.startswith(f"{wanted}/")}
+                below = {n: e for n, e in self._entries.items() if f"{n}/".startswith(f"{wanted}/")}
                 if not below:
                     raise ContentError(f"{self.source} has no `{path}`, which the pin's `paths` name")
                 kept |= below
+        kept = {n: e for n, e in kept.items() if not f"{n}/".startswith(tuple(f"{path}/" for path in without))}
         if not kept:
             raise ContentError(f"{self.source} holds no files")
         return kept

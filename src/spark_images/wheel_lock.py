@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from spark_images.errors import ContentError, RouteError
 from spark_images.files import write_text
 from spark_images.locks import LockedWheel, made_from
-from spark_images.pins import WheelsPin
+from spark_images.pins import RequirementsPin, WheelsPin
 
 if TYPE_CHECKING:
     from spark_images.package_index import IndexFile, PackageIndex
@@ -33,28 +33,36 @@ def resolve_wheels(pin: WheelsPin, *, index: PackageIndex | None = None) -> tupl
         for platform in pin.platforms:
             file = select_wheel(files, project=project, version=version, platform=platform, python=None)
             if file.filename not in found:
-                found[file.filename] = _lock(file, project=project, version=version, platform=platform, index=index)
+                found[file.filename] = lock_file(file, project=project, version=version, platform=platform, index=index)
     return tuple(found.values())
 
 
-def write_wheels_lock(pin: WheelsPin, wheels: Iterable[LockedWheel], path: Path) -> None:
-    """Write the lock in one go, a line per wheel: readers see the old file or the new one."""
+def write_wheels_lock(pin: WheelsPin | RequirementsPin, wheels: Iterable[LockedWheel], path: Path) -> None:
+    """Write the lock in one go, a line per wheel, layer by layer: readers see the old file or the new one."""
+    layers = [layer.name for layer in pin.requirements.layers] if isinstance(pin, RequirementsPin) else [""]
     lines = [
         f"# The wheels behind the pin `{pin.name}` of pins.yaml. Remade by `nox -s lock`; do not edit.",
         "schema: 1",
         f"made-from: {made_from(pin)}",
         "wheels:",
     ]
-    for wheel in sorted(wheels, key=lambda wheel: (wheel.project, wheel.platform)):
+    for wheel in sorted(wheels, key=lambda wheel: (layers.index(wheel.layer), wheel.project, wheel.platform)):
         # Quotes where YAML could see a number: versions such as 1.10, digests such as 1234e56.
         lines.append(
             f'  - {{project: {wheel.project}, version: "{wheel.version}", filename: {wheel.filename}, '
-            f'platform: {wheel.platform}, sha256: "{wheel.sha256}", size: {wheel.size_bytes}}}'
+            f'platform: {wheel.platform}, sha256: "{wheel.sha256}", size: {wheel.size_bytes}'
+            + (f", layer: {wheel.layer}}}" if wheel.layer else "}")
         )
     write_text(path, "\n".join(lines) + "\n")
 
 
-def _lock(file: IndexFile, *, project: str, version: str, platform: str, index: PackageIndex) -> LockedWheel:
+def lock_file(
+    file: IndexFile, *, project: str, version: str, platform: str, index: PackageIndex, layer: str = ""
+) -> LockedWheel:
+    """The line of a lock for a wheel that an index offers; its size is asked for where the index does not say it.
+
+    Raises ContentError where the index does not give its sha256, RouteError when nobody tells the size.
+    """
     if file.sha256 is None:
         raise ContentError(f"the package index gives no sha256 for `{file.filename}`, so it cannot be locked")
     return LockedWheel(
@@ -64,6 +72,7 @@ def _lock(file: IndexFile, *, project: str, version: str, platform: str, index: 
         platform="any" if file.filename.endswith("-any.whl") else platform,
         sha256=file.sha256,
         size_bytes=_ask_size(file, index) if file.size_bytes is None else file.size_bytes,
+        layer=layer,
     )
 
 

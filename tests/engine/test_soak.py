@@ -97,7 +97,7 @@ def strike_until_it_ends(killer: Killer, building: subprocess.Popen[str]) -> str
     """Let a build run, and kill something every few seconds; what the build said."""
     assert building.stdout is not None
     pipe, said = building.stdout.fileno(), b""
-    strike_at = time.monotonic() + killer.choose.uniform(1, 4)
+    strike_at = time.monotonic() + killer.choose.uniform(2, 7)
     while True:
         if select.select([pipe], [], [], 0.05)[0]:
             chunk = os.read(pipe, 65536)
@@ -107,4 +107,4 @@ def strike_until_it_ends(killer: Killer, building: subprocess.Popen[str]) -> str
             said += chunk
         if time.monotonic() > strike_at:
             killer.strike(building)
-            strike_at = time.monotonic() + killer.choose.uniform(1, 4)
+            strike_at = time.monotonic() + killer.choose.uniform(2, 7)

@@ -24,7 +24,7 @@ from spark_images.errors import InterruptedByUser, SparkImagesError
 SOURCE = Path(__file__).parents[2] / "src"
 VERBS = (
     *("build", "plan", "reproduce", "test", "push", "pull", "fetch", "prune", "render", "lock", "report"),
-    *("doctor", "clean", "bench"),
+    *("doctor", "clean", "bench", "recipe", "learn"),
 )
 
 

@@ -2,13 +2,17 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
-from values import DEBIAN_PIN, TOOLS_PIN
+from packaging.version import Version
+from values import DEBIAN_PIN, REQUIREMENTS_PIN, TOOLS_PIN
 
+from spark_images.compat_file import read_facts
 from spark_images.errors import ConfigError, StaleLockError
 from spark_images.locks import LockedDeb, LockedWheel, made_from, read_debs_lock, read_wheels_lock
-from spark_images.pins import DebSet, DebsPin, WheelsPin, read_pins
+from spark_images.pins import DebSet, DebsPin, RequirementsPin, WheelsPin, read_pins
+from spark_images.requirements import Departure
 
 REPOSITORY = Path(__file__).parents[2]
 PIN = replace(TOOLS_PIN, packages=("nvcc==13.0.88", "cublas==13.0.2"))
@@ -20,6 +24,16 @@ NVCC = LockedWheel(
     sha256="0e1" + "0" * 61,  # a number to YAML, a text to us
     size_bytes=123,
 )
+TORCH = LockedWheel(
+    project="torch",
+    version="2.11.0",
+    filename="torch-2.11.0-cp311-cp311-manylinux_2_28_aarch64.whl",
+    platform="linux/arm64",
+    sha256="2" * 64,
+    size_bytes=1,
+    layer="torch",
+)
+APP = replace(TORCH, project="app", version="1.0", filename="app-1.0-py3-none-any.whl", platform="any", layer="rest")
 LIBC = LockedDeb(
     package="libstdc++6",
     version="1:12.2.0-14+deb12u1~rc1",
@@ -34,9 +48,10 @@ LIBC = LockedDeb(
 
 def wheel_line(wheel: LockedWheel, **changes: object) -> str:
     w = replace(wheel, **changes)  # type: ignore[arg-type]
+    layer = f", layer: {w.layer}" if w.layer else ""
     return (
         f"- {{project: {w.project}, version: {w.version}, filename: {w.filename}, platform: {w.platform}, "
-        f"sha256: {w.sha256}, size: {w.size_bytes}}}\n"
+        f"sha256: {w.sha256}, size: {w.size_bytes}{layer}}}\n"
     )
 
 
@@ -54,20 +69,24 @@ def cublas(platform: str) -> str:
     return wheel_line(NVCC, project="cublas", version="13.0.2", filename=name, platform=platform)
 
 
+def with_requirements(**values: Any) -> RequirementsPin:
+    return replace(REQUIREMENTS_PIN, requirements=replace(REQUIREMENTS_PIN.requirements, **values))
+
+
 @pytest.fixture
 def file(tmp_path: Path) -> Path:
     return tmp_path / "some.lock"
 
 
-def write(file: Path, pin: WheelsPin | DebsPin, *lines: str) -> Path:
-    key = "wheels" if isinstance(pin, WheelsPin) else "debs"
+def write(file: Path, pin: WheelsPin | RequirementsPin | DebsPin, *lines: str) -> Path:
+    key = "debs" if isinstance(pin, DebsPin) else "wheels"
     file.write_text(f"schema: 1\nmade-from: {made_from(pin)}\n{key}:\n{''.join(lines)}")
     return file
 
 
 def test_the_projects_own_locks_fit_its_pins() -> None:
     for pin in read_pins(REPOSITORY / "pins.yaml").pins:
-        if isinstance(pin, WheelsPin):
+        if isinstance(pin, WheelsPin | RequirementsPin):
             assert read_wheels_lock(REPOSITORY / pin.lock, pin).wheels
         elif isinstance(pin, DebsPin):
             assert read_debs_lock(REPOSITORY / pin.lock, pin).debs
@@ -96,6 +115,64 @@ def test_a_wheels_file_name_that_is_no_plain_name_is_a_mistake(file: Path, filen
     write(file, PIN, wheel_line(NVCC, filename=filename), cublas("linux/amd64"), cublas("linux/arm64"))
     with pytest.raises(ConfigError, match=r":4: wheels\[0\].filename: expected a wheel's file name"):
         read_wheels_lock(file, PIN)
+
+
+def test_the_lock_of_requirements_is_read_with_its_layers(file: Path) -> None:
+    lock = read_wheels_lock(write(file, REQUIREMENTS_PIN, wheel_line(TORCH), wheel_line(APP)), REQUIREMENTS_PIN)
+    assert lock.wheels == (TORCH, APP)
+    assert lock.in_layer("torch") == (TORCH,)
+
+
+@pytest.mark.parametrize(
+    ("changes", "text"),
+    [
+        (
+            {"filename": "torch-2.11.0-cp311-cp311-manylinux_2_28_x86_64.whl"},
+            "filename: no wheel of `torch` 2.11.0 for linux/arm64 and Python 3.11",
+        ),
+        ({"filename": "torch-2.11.0-cp312-cp312-manylinux_2_28_aarch64.whl"}, "filename: no wheel of `torch` 2.11.0"),
+        ({"filename": "torch-2.11.0-cp311-cp311-manylinux_2_39_aarch64.whl"}, "filename: no wheel of `torch` 2.11.0"),
+        ({"filename": "torch-2.10.0-cp311-cp311-manylinux_2_28_aarch64.whl"}, "filename: no wheel of `torch` 2.11.0"),
+        ({"filename": "torchaudio-2.11.0-py3-none-any.whl"}, "filename: no wheel of `torch` 2.11.0"),
+        ({"platform": "linux/amd64"}, "platform: `linux/amd64` is none of the pin's: linux/arm64"),
+        ({"layer": "tourch"}, "layer: expected one of `torch`, `rest`, got `tourch`; did you mean `torch`?"),
+    ],
+)
+def test_a_wheel_that_does_not_fit_the_requirements_is_a_mistake(
+    file: Path, changes: dict[str, object], text: str
+) -> None:
+    write(file, REQUIREMENTS_PIN, wheel_line(TORCH, **changes), wheel_line(APP))
+    with pytest.raises(ConfigError) as caught:
+        read_wheels_lock(file, REQUIREMENTS_PIN)
+    assert caught.value.what.startswith(f"{file}:4: wheels[0].{text}")
+
+
+def test_a_wheel_for_one_python_is_none_for_all(file: Path) -> None:
+    """What holds programs and libraries is unpacked and never imported, so a wheel for one Python is the wrong one."""
+    name = "nvcc-13.0.88-cp311-cp311-manylinux_2_17_x86_64.whl"
+    write(file, PIN, wheel_line(NVCC, filename=name, platform="linux/amd64"), wheel_line(NVCC), cublas("linux/amd64"))
+    with pytest.raises(ConfigError) as caught:
+        read_wheels_lock(file, PIN)
+    assert f"{file}:4: wheels[0].filename: no wheel of `nvcc` 13.0.88 for linux/amd64" in caught.value.why
+
+
+def test_a_lock_for_another_release_says_which(file: Path) -> None:
+    write(file, replace(REQUIREMENTS_PIN, packages=("app==1.0",)), wheel_line(TORCH), wheel_line(APP))
+    with pytest.raises(StaleLockError) as caught:
+        read_wheels_lock(file, replace(REQUIREMENTS_PIN, packages=("app==1.1",)))
+    assert caught.value.why[0] == "it has `app` 1.0, and the pin names 1.1"
+
+
+def test_the_lock_of_vllm_has_the_torch_and_the_cuda_that_its_release_was_made_for() -> None:
+    pins = read_pins(REPOSITORY / "pins.yaml")
+    pin = pins["vllm-gb10-debian"]
+    assert isinstance(pin, RequirementsPin)
+    found = {wheel.project: wheel.version for wheel in read_wheels_lock(REPOSITORY / pin.lock, pin).wheels}
+    facts = read_facts(REPOSITORY / "images/compat.yaml")
+    torch = facts.vllm.torch.at(Version(found["vllm"])).value
+    wheel = dict(facts.torch)[torch]
+    cuda = dict(wheel.cuda)[pin.platform]
+    assert (found["torch"], found["triton"], found["cuda-toolkit"]) == (torch, wheel.triton, cuda)
 
 
 @pytest.mark.parametrize(
@@ -148,6 +225,14 @@ def test_the_order_in_which_a_pin_lists_things_does_not_make_its_lock_stale() ->
     [
         replace(PIN, packages=("nvcc==13.0.88",)),
         replace(PIN, platforms=("linux/arm64",)),
+        replace(REQUIREMENTS_PIN, packages=("app==1.1",)),
+        replace(REQUIREMENTS_PIN, platform="linux/amd64"),
+        replace(REQUIREMENTS_PIN, python="3.12"),
+        replace(REQUIREMENTS_PIN, exclude_newer=REQUIREMENTS_PIN.exclude_newer.replace(day=2)),
+        with_requirements(constraints=(Departure(name="a", version="1", because=""),)),
+        with_requirements(overrides=(Departure(name="a", version="1", because=""),)),
+        with_requirements(exclusions=(Departure(name="a", because=""),)),
+        with_requirements(layers=REQUIREMENTS_PIN.requirements.layers[::-1]),
         replace(DEBIAN_PIN, suite="trixie"),
         replace(DEBIAN_PIN, snapshot=DEBIAN_PIN.snapshot.replace(day=2)),
         replace(DEBIAN_PIN, sets=DEBIAN_PIN.sets[1:]),
@@ -155,12 +240,15 @@ def test_the_order_in_which_a_pin_lists_things_does_not_make_its_lock_stale() ->
         replace(DEBIAN_PIN, sets=(replace(DEBIAN_PIN.sets[0], packages=("g++",)), *DEBIAN_PIN.sets[1:])),
     ],
 )
-def test_whatever_a_lock_is_resolved_from_makes_it_stale(other: WheelsPin | DebsPin) -> None:
-    assert made_from(other) not in (made_from(PIN), made_from(DEBIAN_PIN))
+def test_whatever_a_lock_is_resolved_from_makes_it_stale(other: WheelsPin | RequirementsPin | DebsPin) -> None:
+    assert made_from(other) not in (made_from(PIN), made_from(REQUIREMENTS_PIN), made_from(DEBIAN_PIN))
 
 
 def test_what_a_lock_is_not_resolved_from_does_not_make_it_stale() -> None:
     assert made_from(replace(PIN, version="2", line=9, unverified="?")) == made_from(PIN)
+    assert made_from(with_requirements(path="elsewhere", without=(Departure(name="a.py", because=""),))) == made_from(
+        REQUIREMENTS_PIN
+    )
     assert made_from(replace(DEBIAN_PIN, routes=("https://mirror.example.org/{archive}/{path}",))) == made_from(
         DEBIAN_PIN
     )

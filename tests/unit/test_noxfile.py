@@ -47,6 +47,19 @@ def test_every_image_has_its_sessions(image: str) -> None:
     assert {f"{verb}-{image}" for verb in ("build", "test", "push", "plan", "reproduce")} <= set(sessions(ROOT))
 
 
+@pytest.mark.parametrize("image", [path.parent.name for path in ROOT.glob("images/*/recipes.yaml")])
+def test_recipes_have_their_session(image: str) -> None:
+    assert {f"recipe-{image}", "learn-vllm"} <= set(sessions(ROOT))
+
+
+def test_recipes_need_no_image_yaml_for_their_session(project: Path) -> None:
+    (project / "images/debian/recipes.yaml").touch()
+
+    ended = nox(project, "-s", "recipe-debian", "--", "small", "--as", "docker")
+
+    assert ended.stdout == "-m spark_images recipe debian small --as docker\n"
+
+
 def test_every_session_says_what_it_does() -> None:
     short = {name: text for name, text in sessions(ROOT).items() if not 10 < len(text) <= 120}
 

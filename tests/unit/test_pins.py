@@ -30,6 +30,7 @@ from spark_images.pins import (
     WheelsPin,
     read_pins,
 )
+from spark_images.requirements import read_requirements
 
 REPOSITORY = Path(__file__).parents[2]
 GOLDEN = REPOSITORY / "tests" / "golden" / "errors"
@@ -77,8 +78,17 @@ VALID: dict[str, Any] = {
         "routes": ["https://deb.example.org/{archive}/{path}", "https://old.example.org/{archive}/{snapshot}/{path}"],
         "sets": {"build": {"packages": ["g++", "libc6-dev"], "arches": ["amd64", "arm64"]}},
     },
-    "runtime": {"kind": "requirements", "lock": "images/requirements.lock"},
+    "runtime": {
+        "kind": "requirements",
+        "for": ["package"],
+        "requirements": "images/requirements.yaml",
+        "lock": "images/runtime.lock",
+        "platform": "linux/arm64",
+        "python": "3.11",
+        "exclude-newer": "2026-11-20T00:00:00Z",
+    },
 }
+REQUIREMENTS = "schema: 1\nlayers: {all: ['*']}\n"
 FOR_PEOPLE = {"because", "unverified"}  # keys whose text is read by people only
 
 
@@ -91,13 +101,15 @@ def mistake(path: Path, pin: dict[str, Any], **changes: Any) -> str:
     """The one mistake of a pin after the changes (None: the key goes away), without file name and line."""
     changed = {key: value for key, value in {**pin, **changes}.items() if value is not None}
     with pytest.raises(ConfigError) as caught:
-        read(path, {"schema": 1, "it": changed})
+        read(path, {"schema": 1, "it": changed, "package": VALID["package"]})
     assert caught.value.why == ()
     return caught.value.what.removeprefix(f"{path}:").partition(" it.")[2]
 
 
 @pytest.fixture
 def file(tmp_path: Path) -> Path:
+    (tmp_path / "images").mkdir()
+    (tmp_path / "images/requirements.yaml").write_text(REQUIREMENTS)
     return tmp_path / "pins.yaml"
 
 
@@ -107,9 +119,8 @@ def test_the_projects_own_pins_are_read() -> None:
 
 
 def test_pins_keep_order_path_and_lines(file: Path) -> None:
-    pins = read(
-        file, "schema: 1\n\nb: {kind: requirements, lock: b.lock}\n# why\na:\n  kind: requirements\n  lock: a.lock\n"
-    )
+    sdist = f"kind: sdist, name: it, version: 1, sha256: {HEX}"
+    pins = read(file, f"schema: 1\n\nb: {{{sdist}}}\n# why\na:\n  {{{sdist}}}\n")
     assert pins.path == str(file)
     assert [(pin.name, pin.line) for pin in pins.pins] == [("b", 3), ("a", 5)]
 
@@ -189,13 +200,41 @@ def test_a_git_pin_without_routes_comes_from_its_own_repository(file: Path) -> N
                 sets=(DebSet(name="build", packages=("g++", "libc6-dev"), arches=("amd64", "arm64")),),
             ),
         ),
-        ("runtime", RequirementsPin(name="runtime", line=0, lock="images/requirements.lock")),
     ],
 )
 def test_a_pin_of_every_other_kind(file: Path, name: str, expected: Any) -> None:
     pin = read(file, VALID)[name]
     assert {**vars(pin), "line": 0} == vars(expected)
     assert type(pin) is type(expected)
+
+
+def test_a_requirements_pin_takes_the_releases_of_sdist_pins_wherever_they_stand(file: Path) -> None:
+    pin = read(file, {"schema": 1, "runtime": VALID["runtime"], "package": VALID["package"]})["runtime"]
+    assert pin == RequirementsPin(
+        name="runtime",
+        line=3,
+        lock="images/runtime.lock",
+        platform="linux/arm64",
+        python="3.11",
+        exclude_newer=datetime(2026, 11, 20, tzinfo=UTC),
+        packages=("a-package==1.0",),
+        requirements=read_requirements(file.parent / "images/requirements.yaml"),
+    )
+
+
+def test_requirements_of_what_is_no_sdist_pin_are_refused(file: Path) -> None:
+    with pytest.raises(ConfigError) as caught:
+        read(file, {**VALID, "runtime": {**VALID["runtime"], "for": ["packag"]}})
+    text = caught.value.what
+    assert "runtime.for[0]: expected a pin of kind sdist, `package`, got `packag`; did you mean `package`?" in text
+
+
+def test_a_mistake_in_the_requirements_file_is_told_of_that_file(file: Path) -> None:
+    (file.parent / "images/requirements.yaml").write_text("schema: 1\nlayers: {all: ['*']}\noverride: {}\n")
+    with pytest.raises(
+        ConfigError, match=r"images/requirements\.yaml:3: override: unknown key; did you mean `overrides`"
+    ):
+        read(file, VALID)
 
 
 @pytest.mark.parametrize("case", sorted(path.stem for path in GOLDEN.glob("*.yaml")))
@@ -286,6 +325,8 @@ def test_one_project_at_two_versions_is_refused(file: Path) -> None:
         ("libraries", "packages", ["a>=1"], "packages[0]: expected a project at an exact version, as `numpy==2.4.6`"),
         ("libraries", "platforms", ["linux/arm"], "platforms[0]: expected one of `linux/amd64`, `linux/arm64`, got"),
         ("libraries", "lock", "../a.lock", "lock: expected a relative path"),
+        ("runtime", "python", "2.7", "python: expected a version of Python, as `3.11`, got `2.7`"),
+        ("runtime", "requirements", "images/a.yaml", "requirements: there is no file `images/a.yaml`"),
         (
             "debian",
             "routes",
@@ -363,7 +404,7 @@ def test_shell_and_dockerfile_syntax_is_refused_everywhere(file: Path, place: tu
 @pytest.mark.parametrize("name", ["A", "a b", "a\nb", "$(id)", "-a", "a/b", "../a", "a.b", ""])
 def test_a_pins_name_is_refused_when_it_is_no_plain_name(file: Path, name: str) -> None:
     with pytest.raises(ConfigError):
-        read(file, {"schema": 1, name: VALID["runtime"]})
+        read(file, {"schema": 1, name: VALID["package"]})
 
 
 def words(value: Any, key: str = "") -> list[str]:

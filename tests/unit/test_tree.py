@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from spark_images.errors import ContentError, RouteError
 from spark_images.git_tree import tree_from_git
-from spark_images.tree import tree_from_archive, write_tree
+from spark_images.tree import tree_from_archive, tree_from_folder, write_tree
 
 GIT = ("git", "-c", "user.name=t", "-c", "user.email=t@example.org", "-c", "core.autocrlf=false")
 
@@ -53,6 +53,18 @@ def by_git(url: Path | str, commit: str, work: Path, *, paths: tuple[str, ...] =
 def by_archive(archive: Path, path: str = "", *, paths: tuple[str, ...] = ()) -> str:
     with tree_from_archive(archive, path, work=archive.parent) as tree:
         return tree.write(io.BytesIO(), paths=paths)
+
+
+def test_what_is_left_out_does_not_count_whatever_stands_there(tmp_path: Path) -> None:
+    tree = small_tree(tmp_path / "tree")
+    alone = by_folder(tree)
+    (tree / "vendor/fmt").mkdir(parents=True)
+    (tree / "vendor/fmt/fmt.h").write_text("")
+    with tree_from_folder(tree, work=tmp_path) as found:
+        found.add_unusable("theme", "is a submodule")
+        assert found.write(io.BytesIO(), without=("vendor/fmt", "theme", "gone")) == alone
+        with pytest.raises(ContentError, match="is a submodule"):
+            found.write(io.BytesIO(), without=("vendor/fmt", "them"))
 
 
 def small_tree(folder: Path) -> Path:

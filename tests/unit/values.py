@@ -8,8 +8,9 @@ from typing import Any
 from spark_images.imageconfig import ImageConfig
 from spark_images.images import CompileSpec, Image, RuntimeSpec, WheelUse
 from spark_images.locks import DebsLock, LockedDeb, LockedWheel, WheelsLock
-from spark_images.pins import DebSet, DebsPin, GitPin, GitRoute, Pins, WheelsPin
+from spark_images.pins import DebSet, DebsPin, GitPin, GitRoute, Pins, RequirementsPin, WheelsPin
 from spark_images.plan import Plan, make_plan
+from spark_images.requirements import Layer, Requirements
 from spark_images.targets import Target
 
 GB10 = Target(
@@ -50,6 +51,19 @@ DEBIAN_PIN = DebsPin(
         DebSet(name="build", packages=("gcc",), arches=("amd64", "arm64")),
         DebSet(name="cross-arm64", packages=("cross-gcc",), arches=("amd64",)),
         DebSet(name="runtime", packages=("libc6",), arches=("amd64", "arm64")),
+    ),
+)
+REQUIREMENTS_PIN = RequirementsPin(
+    name="app-gb10-debian",
+    line=5,
+    lock="images/app/gb10-debian.lock",
+    platform="linux/arm64",
+    python="3.11",
+    exclude_newer=datetime(2026, 11, 20, tzinfo=UTC),
+    packages=("app==1.0",),
+    requirements=Requirements(
+        path="images/app/requirements.yaml",
+        layers=(Layer(name="torch", projects=("torch",)), Layer(name="rest", projects=("*",))),
     ),
 )
 PINS = Pins(path="pins.yaml", pins=(HELLO_PIN, TOOLS_PIN, DEBIAN_PIN))

@@ -1,0 +1,267 @@
+"""The verb `recipe`: list the recipes of an image, describe one, or print what to run."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from spark_images import forms
+from spark_images.cache import Cache
+from spark_images.compat_release import ranges
+from spark_images.errors import ConfigError, UsageError, did_you_mean
+from spark_images.pins import SdistPin
+from spark_images.project import Project
+from spark_images.recipe_server import Place, Serving, plan_servers
+from spark_images.recipes import LanesRecipe, ModelRecipe, Recipe, read_recipes, releases_of
+from spark_images.terminal import tell
+from spark_images.vllm_check import Checker
+from spark_images.vllm_history import read_knowledge
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+FORMS = ("docker", "compose", "kubernetes", "systemd")
+_BY_DIGEST = re.compile(r"[a-z0-9][\w.:/-]*@sha256:[0-9a-f]{64}")
+
+
+def recipe(
+    project: Project,
+    image: str,
+    name: str | None,
+    *,
+    cache: Cache,
+    form: str | None,
+    release: str | None,
+    reference: str | None,
+    engine: str,
+    listen: str,
+    models: str,
+    as_json: bool,
+) -> None:
+    """Write to stdout: all recipes; with a name that one; with a form as well, what to run of it.
+
+    release: default is the image's pin. reference: the image by digest; default is the one that was pushed last.
+    Raises ConfigError for mistakes in the recipes and in the image's environment, UsageError for what there is not or
+    what does not go together.
+    """
+    checker = Checker(read_knowledge(project.root / "images" / "vllm-knowledge.json"))
+    recipes = read_recipes(_file(project, image), checker)
+    pinned = release or _pinned(project, image)
+    if pinned:
+        checker.knowledge.version(pinned)
+        refuse_unknown_env(project, image, pinned, checker)
+    if name is None:
+        shown = [recipe_data(one, checker, pinned) for one in recipes]
+        _print(shown, as_json, lambda console: show_recipes(shown, pinned, console))
+        return
+    chosen = next((one for one in recipes if one.name == name), None)
+    if chosen is None:
+        known = [one.name for one in recipes]
+        raise UsageError(
+            f"no recipe is called `{name}`", hint=did_you_mean(name, known) or f"known: {', '.join(known)}"
+        )
+    if form is None:
+        data = recipe_data(chosen, checker, pinned)
+        _print(data, as_json, lambda console: _show_recipe(data, console))
+        return
+    if not pinned:
+        raise UsageError(f"no pin says which vllm image `{image}` has", hint="name the release with `--release`")
+    serving = plan_servers(chosen, pinned, checker)
+    place = Place(
+        image=_reference(reference, image, pinned, cache),
+        engine=engine,
+        listen=_address(listen),
+        models=_models(models),
+    )
+    sys.stdout.write(render(serving, place, form))
+    _tell(serving, form)
+
+
+def refuse_unknown_env(project: Project, image: str, release: str, checker: Checker) -> None:
+    """Raise ConfigError where an image sets what the release lacks; a folder without image.yaml sets nothing."""
+    found = next((one for one in project.images if one.name == image), None)
+    if found is not None and (refusals := checker.variables(release, dict(found.runtime.env))):
+        raise ConfigError(f"{found.path}: runtime.env: {refusals[0]}", why=refusals[1:])
+
+
+def render(serving: Serving, place: Place, form: str) -> str:
+    """What to run, in one of FORMS."""
+    from spark_images.recipe_commands import shell_script, systemd_units
+
+    match form:
+        case "docker":
+            return shell_script(serving, place)
+        case "systemd":
+            units = systemd_units(serving, place)
+            return "\n".join(f"# /etc/systemd/system/{name}\n{text}" for name, text in units)
+        case "compose":
+            from spark_images.recipe_manifests import compose_file
+
+            return compose_file(serving, place)
+        case "kubernetes":
+            from spark_images.recipe_manifests import kubernetes_manifests
+
+            return kubernetes_manifests(serving, place)
+        case _:
+            raise UsageError(f"`{form}` is no form", hint=f"known: {', '.join(FORMS)}")
+
+
+def recipe_data(recipe: Recipe, checker: Checker, release: str) -> dict[str, Any]:
+    """A recipe as JSON-able data; `now` is what holds for `release`, None where nothing does or none is named."""
+    releases = checker.knowledge.releases
+    holds = [str(one) for one in releases_of(recipe, releases)]
+    data: dict[str, Any] = {
+        "name": recipe.name,
+        "about": recipe.about,
+        "releases": ranges(releases_of(recipe, releases), releases),
+        "release": release or None,
+        "now": _now(recipe, release, checker) if release in holds else None,
+    }
+    if isinstance(recipe, LanesRecipe):
+        return data
+    return {
+        **data,
+        "model": recipe.model,
+        "weights_gib": recipe.weights_gib,
+        "settings": [str(s.releases) for s in recipe.settings],
+    }
+
+
+def _now(recipe: Recipe, release: str, checker: Checker) -> dict[str, Any]:
+    serving = plan_servers(recipe, release, checker)
+    lanes = [recipe] if isinstance(recipe, ModelRecipe) else [lane.recipe for lane in recipe.lanes]
+    found = [lane.setting(checker.knowledge.version(release)) for lane in lanes]
+    return {
+        "servers": [
+            {
+                "name": server.name,
+                "model": server.model,
+                "memory_gib": round(server.memory_gib, 1),
+                "command": list(server.command),
+                "env": dict(server.env),
+                "seen_on_gb10": (setting.seen_on_gb10 if setting else "") or None,
+            }
+            for server, setting in zip(serving.servers, found, strict=True)
+        ],
+        "notes": [{"text": note.text, "source": note.source} for note in serving.notes],
+    }
+
+
+def show_recipes(shown: Sequence[Mapping[str, Any]], release: str, console: Console) -> None:
+    """Draw recipe_data() of all recipes as a table that fits into 80 columns."""
+    from rich import box
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=box.SIMPLE_HEAD, padding=0, show_edge=False)
+    table.add_column("recipe", no_wrap=True)
+    table.add_column("vllm", overflow="fold")
+    table.add_column("GiB", justify="right", no_wrap=True)
+    table.add_column("tokens", justify="right", no_wrap=True)
+    table.add_column("seen on a GB10", overflow="fold")
+    for one in shown:
+        servers = one["now"]["servers"] if one["now"] else []
+        seen = [server["seen_on_gb10"] is not None for server in servers]
+        table.add_row(
+            one["name"],
+            Text(one["releases"], style="" if servers or not release else "yellow"),
+            "+".join(f"{server['memory_gib']:.0f}" for server in servers),
+            "+".join(_argument(server["command"], "--max-model-len") for server in servers),
+            "" if not servers else "yes" if all(seen) else "in part" if any(seen) else "no",
+        )
+    console.print(table)
+    if release:
+        console.print(f"\nWhat stands to the right holds for vllm {release}.", markup=False)
+
+
+def _show_recipe(data: Mapping[str, Any], console: Console) -> None:
+    console.print(f"{data['name']}: {data['about']}", style="bold", markup=False)
+    console.print(f"vllm {data['releases']}", markup=False)
+    if data["now"] is None:
+        console.print(f"not for vllm {data['release']}" if data["release"] else "no release is named", markup=False)
+        return
+    for server in data["now"]["servers"]:
+        console.print(f"\n{server['name']}, {server['memory_gib']} GiB", style="bold", markup=False)
+        console.print(f"seen on a GB10: {server['seen_on_gb10'] or 'by nobody that we know'}", markup=False)
+        console.print(" ".join(server["command"]), markup=False)
+    for note in data["now"]["notes"]:
+        console.print(f"\n- {note['text']}\n  [{note['source']}]", markup=False)
+
+
+def _print(data: object, as_json: bool, show: Callable[[Console], None]) -> None:
+    if as_json:
+        print(json.dumps(data, indent=1, ensure_ascii=False))
+        return
+    from rich.console import Console
+
+    show(Console(file=sys.stdout, highlight=False))
+
+
+def _argument(command: Sequence[str], name: str) -> str:
+    return command[command.index(name) + 1]
+
+
+def _file(project: Project, image: str) -> Path:
+    path = project.root / "images" / image / "recipes.yaml"
+    if not path.is_file():
+        known = sorted(found.parent.name for found in project.root.glob("images/*/recipes.yaml"))
+        raise UsageError(
+            f"image `{image}` has no recipes", hint=did_you_mean(image, known) or f"these have: {', '.join(known)}"
+        )
+    return path
+
+
+def _pinned(project: Project, image: str) -> str:
+    """The release in the pin that is called like the image; "" where there is none."""
+    return next((pin.version for pin in project.pins.pins if pin.name == image and isinstance(pin, SdistPin)), "")
+
+
+def _reference(reference: str | None, image: str, release: str, cache: Cache) -> str:
+    if reference is None:
+        reference = _pushed(image, release, cache)
+    if not reference:
+        raise UsageError(
+            f"no image `{image}` with vllm {release} was pushed from here, so nobody knows where it is",
+            hint=f"`nox -s push-{image} -- --registry HOST/NAME` prints its reference; or name one with `--image`",
+        )
+    if not _BY_DIGEST.fullmatch(reference):
+        raise UsageError(
+            f"`{reference}` is not HOST/NAME@sha256:…", hint="a tag may become another image; `push` prints the digest"
+        )
+    return reference
+
+
+def _pushed(image: str, release: str, cache: Cache) -> str:
+    """The reference of the newest push of this image whose plan pins the release."""
+    from spark_images.record import read_records
+
+    for view in reversed(read_records(cache.records)):
+        pushes = view.appended("push") if view.image == image else ()
+        pin = str(view.plan.get("pins", {}).get(image, ""))
+        if pushes and pin.partition(" ")[0] == release:
+            return str(pushes[-1].get("reference", ""))
+    return ""
+
+
+def _address(listen: str) -> str:
+    if not re.fullmatch(r"[0-9.]{7,15}|\[[0-9a-f:.]+\]", listen):
+        raise UsageError(f"`--listen {listen}`: expected an address, as `127.0.0.1` or `0.0.0.0`")
+    return listen
+
+
+def _models(models: str) -> str:
+    if forms.NAME.read(models) is None and forms.ABSOLUTE_PATH.read(models) is None:
+        raise UsageError(f"`--models {models}`: expected the name of a volume, or a folder of the host")
+    return models
+
+
+def _tell(serving: Serving, form: str) -> None:
+    tell(f"recipe `{serving.recipe}` for vllm {serving.release}, as {form}")
+    for model in serving.unverified:
+        tell(f"unverified: nobody that we know has run {model} so on a GB10")
+    for note in serving.notes:
+        tell(f"- {note.text}", f"  [{note.source}]")
