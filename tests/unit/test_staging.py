@@ -90,9 +90,7 @@ def test_the_limits_say_jobs_cap_and_whether_the_compile_cache_counts(
     plan: Plan, scripts: Path, tmp_path: Path, jobs: int, memory_bytes: int | None, cold: bool, expected: str
 ) -> None:
     options = {**GATE, "cold": cold}
-    staged = stage(
-        plan, tmp_path / "build", scripts=scripts, jobs=Jobs(jobs, 12), memory_bytes=memory_bytes, **options
-    )
+    staged = stage(plan, tmp_path / "build", scripts=scripts, jobs=Jobs(jobs, 12), memory_bytes=memory_bytes, **options)
     secrets = dict(staged.secrets)
     assert secrets["limits"].read_text() == expected
     assert secrets["profile"].read_text() == "412 31.2 mmq.cu.o\n"
