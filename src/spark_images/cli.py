@@ -413,7 +413,7 @@ def _clean(options: argparse.Namespace) -> int:
 
 
 def _bench(options: argparse.Namespace) -> int:
-    from spark_images.bench import bench
+    from spark_images.bench.run import bench
 
     bench(_project(options), cache=Cache.from_env(os.environ), names=options.benches, engine=options.engine)
     return 0

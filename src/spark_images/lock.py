@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from spark_images.cache import Cache
-from spark_images.compat_file import read_facts
+from spark_images.compat.file import read_facts
 from spark_images.contents import sdist_content
 from spark_images.debian_lock import resolve_debs, write_debs_lock
 from spark_images.download import Patience

@@ -61,7 +61,7 @@ class Project:
 
     def sources_lock(self, name: str) -> SourcesLock:
         """The lock of what the build of the sdist pin `name` fetches."""
-        from spark_images.compat_file import read_facts
+        from spark_images.compat.file import read_facts
         from spark_images.sources import read_sources_lock, sources_input
 
         pin = self.pins[name]

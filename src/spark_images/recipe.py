@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING, Any
 
 from spark_images import forms
 from spark_images.cache import Cache
-from spark_images.compat_release import ranges
+from spark_images.compat.release import ranges
 from spark_images.errors import ConfigError, UsageError, did_you_mean
 from spark_images.pins import SdistPin
 from spark_images.project import Project
-from spark_images.recipe_server import Place, Serving, plan_servers
-from spark_images.recipes import LanesRecipe, ModelRecipe, Recipe, read_recipes, releases_of
+from spark_images.recipes.read import LanesRecipe, ModelRecipe, Recipe, read_recipes, releases_of
+from spark_images.recipes.server import Place, Serving, plan_servers
 from spark_images.terminal import tell
-from spark_images.vllm_check import Checker
-from spark_images.vllm_history import read_knowledge
+from spark_images.vllm.check import Checker
+from spark_images.vllm.history import read_knowledge
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -90,7 +90,7 @@ def refuse_unknown_env(project: Project, image: str, release: str, checker: Chec
 
 def render(serving: Serving, place: Place, form: str) -> str:
     """What to run, in one of FORMS."""
-    from spark_images.recipe_commands import shell_script, systemd_units
+    from spark_images.recipes.commands import shell_script, systemd_units
 
     match form:
         case "docker":
@@ -99,11 +99,11 @@ def render(serving: Serving, place: Place, form: str) -> str:
             units = systemd_units(serving, place)
             return "\n".join(f"# /etc/systemd/system/{name}\n{text}" for name, text in units)
         case "compose":
-            from spark_images.recipe_manifests import compose_file
+            from spark_images.recipes.manifests import compose_file
 
             return compose_file(serving, place)
         case "kubernetes":
-            from spark_images.recipe_manifests import kubernetes_manifests
+            from spark_images.recipes.manifests import kubernetes_manifests
 
             return kubernetes_manifests(serving, place)
         case _:

@@ -10,8 +10,8 @@ from pathlib import Path
 from packaging.version import Version
 
 from spark_images import forms
-from spark_images.compat_facts import Facts
-from spark_images.compat_release import Source, vllm_release
+from spark_images.compat.facts import Facts
+from spark_images.compat.release import Source, vllm_release
 from spark_images.document import Section, reading
 from spark_images.errors import ConfigError, StaleLockError
 from spark_images.pins import GitRoute, Pins, SdistPin, SdistRoute, TreeContent, TreeRoute, read_tree_routes

@@ -8,14 +8,14 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from spark_images.cache import Cache
-from spark_images.compat_file import read_facts
+from spark_images.compat.file import read_facts
 from spark_images.errors import ContentError, UpstreamError, UsageError
 from spark_images.files import write_text
 from spark_images.pins import FileContent, IndexRoute
 from spark_images.project import Project
 from spark_images.terminal import tell
-from spark_images.vllm_history import Knowledge, read_knowledge, to_text
-from spark_images.vllm_names import Names, read_names
+from spark_images.vllm.history import Knowledge, read_knowledge, to_text
+from spark_images.vllm.names import Names, read_names
 
 _LARGEST = 4 << 20  # of one Python file; vLLM's largest has 0.5 MiB
 

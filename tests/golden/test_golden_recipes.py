@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from spark_images.recipe import FORMS, render
-from spark_images.recipe_server import Place, plan_servers
-from spark_images.recipes import read_recipes
-from spark_images.vllm_check import Checker
-from spark_images.vllm_history import read_knowledge
+from spark_images.recipes.read import read_recipes
+from spark_images.recipes.server import Place, plan_servers
+from spark_images.vllm.check import Checker
+from spark_images.vllm.history import read_knowledge
 
 REPOSITORY = Path(__file__).parents[2]
 RECIPES = Path(__file__).parent / "recipes"

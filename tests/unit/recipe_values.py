@@ -6,10 +6,10 @@ from pathlib import Path
 
 from packaging.specifiers import SpecifierSet
 
-from spark_images.recipe_server import Place, Serving, plan_servers
-from spark_images.recipes import Lane, LanesRecipe, ModelRecipe, Note, Setting
-from spark_images.vllm_check import Checker
-from spark_images.vllm_history import read_knowledge
+from spark_images.recipes.read import Lane, LanesRecipe, ModelRecipe, Note, Setting
+from spark_images.recipes.server import Place, Serving, plan_servers
+from spark_images.vllm.check import Checker
+from spark_images.vllm.history import read_knowledge
 
 CHECKER = Checker(read_knowledge(Path(__file__).parents[2] / "images" / "vllm-knowledge.json"))
 IMAGE = "registry.example/vllm@sha256:" + "1f" * 32

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from spark_images import bench, bench_data
-from spark_images.bench import choose, fails, measure
-from spark_images.bench_base import HEADING, Bench, Measured, NotMeasured, Promise, Row, Subject, Verdict
-from spark_images.bench_compile import (
+from spark_images.bench import data
+from spark_images.bench import run as bench
+from spark_images.bench.base import HEADING, Bench, Measured, NotMeasured, Promise, Row, Subject, Verdict
+from spark_images.bench.compiling import (
     OBJECTS,
     CacheCounts,
     CacheUse,
@@ -21,6 +21,7 @@ from spark_images.bench_compile import (
     read_samples,
     sample_dockerfile,
 )
+from spark_images.bench.run import choose, fails, measure
 from spark_images.buildlog import Step
 from spark_images.cache import Cache
 from spark_images.engine.base import EngineFacts
@@ -255,7 +256,7 @@ def test_a_missed_promise_ends_in_an_error_after_all_rows(
 
 
 def test_the_layer_to_rewrite_is_the_tree_again_and_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bench_data, "LAYER_BYTES", 100_000)
+    monkeypatch.setattr(data, "LAYER_BYTES", 100_000)
     tree = tmp_path / "root.tar"
     with tarfile.open(tree, "w") as tar:
         binary = tarfile.TarInfo("usr/bin/cc")
@@ -266,7 +267,7 @@ def test_the_layer_to_rewrite_is_the_tree_again_and_again(tmp_path: Path, monkey
         tar.addfile(link)
     source = write_root_layout(tree, architecture="amd64", env=(), epoch=0, output=tmp_path / "root")
 
-    files = bench_data.write_raw(source, tmp_path / "raw", architecture="amd64")
+    files = data.write_raw(source, tmp_path / "raw", architecture="amd64")
 
     raw = read_layout(tmp_path / "raw")
     with tarfile.open(raw.blob(raw.layers[0].digest), "r:") as tar:

@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from spark_images import bench_cgroup
-from spark_images.bench_base import NotMeasured
-from spark_images.bench_cgroup import Cgroup, capped, parents
-from spark_images.bench_memory import HUNGRIEST, Comparison, Source, sources, write_sources
-from spark_images.bench_ninja import Attempt, Compile, Gate, build, ninja_file, program, read_profile, write_profile
-from spark_images.bench_replay import CAPS_GIB, REPLAY, UNITS, bound_s, minutes, scaled, stand_in_for
-from spark_images.bench_tree import read_ways
+from spark_images.bench import cgroup
+from spark_images.bench.base import NotMeasured
+from spark_images.bench.cgroup import Cgroup, capped, parents
+from spark_images.bench.memory import HUNGRIEST, Comparison, Source, sources, write_sources
+from spark_images.bench.ninja import Attempt, Compile, Gate, build, ninja_file, program, read_profile, write_profile
+from spark_images.bench.replay import CAPS_GIB, REPLAY, UNITS, bound_s, minutes, scaled, stand_in_for
+from spark_images.bench.tree import read_ways
 from spark_images.errors import CheckError
 from spark_images.schedule import Unit
 from spark_images.units import MIB
@@ -126,7 +126,7 @@ def test_version_2_tells_its_kills(tmp_path: Path) -> None:
 
 
 def test_without_a_place_for_a_cgroup_the_reason_and_the_remedy_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bench_cgroup, "parents", lambda root: ())
+    monkeypatch.setattr(cgroup, "parents", lambda root: ())
 
     with pytest.raises(NotMeasured, match=r"needs a memory cgroup .* `systemd-run") as refused, capped(MIB):
         pass

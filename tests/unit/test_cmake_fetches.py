@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spark_images.cmake_fetches import Fetch, find_fetches
+from spark_images.cmake.fetches import Fetch, find_fetches
 from spark_images.errors import UpstreamError
 
 COMMIT = "0123456789" * 4

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spark_images.cmake_text import Argument, Block, Command, Kind, every_command, parse_cmake
+from spark_images.cmake.text import Argument, Block, Command, Kind, every_command, parse_cmake
 from spark_images.errors import UpstreamError
 
 

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 from values import GB10
 
-from spark_images.compat import Fit, Refusal, check, cuda_choice, series, torch_fit, unmet_by_alpha
-from spark_images.compat_facts import HandOver
-from spark_images.compat_file import read_facts
-from spark_images.compat_release import flashinfer_release, ngc_base, ranges, vllm_release
+from spark_images.compat.check import Fit, Refusal, check, cuda_choice, series, torch_fit, unmet_by_alpha
+from spark_images.compat.facts import HandOver
+from spark_images.compat.file import read_facts
+from spark_images.compat.release import flashinfer_release, ngc_base, ranges, vllm_release
 from spark_images.errors import UsageError
 from spark_images.targets import Target, read_targets
 

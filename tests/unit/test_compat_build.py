@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from spark_images.compat_build import (
+from spark_images.compat.build import (
     COMPONENTS_FOR,
     apply_edit,
     flashinfer_variables,
@@ -18,9 +18,9 @@ from spark_images.compat_build import (
     vllm_components,
     vllm_variables,
 )
-from spark_images.compat_facts import Edit, Variable
-from spark_images.compat_file import read_facts
-from spark_images.compat_release import VllmRelease, flashinfer_release, vllm_release
+from spark_images.compat.facts import Edit, Variable
+from spark_images.compat.file import read_facts
+from spark_images.compat.release import VllmRelease, flashinfer_release, vllm_release
 from spark_images.cuda_arch import Capability, Run, best_run, parse_arch, parse_torch_list
 from spark_images.errors import ConfigError
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from packaging.version import Version
 
-from spark_images.compat_file import read_facts
+from spark_images.compat.file import read_facts
 from spark_images.errors import ConfigError
 
 TEXT = (Path(__file__).parents[2] / "images" / "compat.yaml").read_text()

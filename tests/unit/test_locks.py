@@ -8,7 +8,7 @@ import pytest
 from packaging.version import Version
 from values import DEBIAN_PIN, REQUIREMENTS_PIN, TOOLS_PIN
 
-from spark_images.compat_file import read_facts
+from spark_images.compat.file import read_facts
 from spark_images.errors import ConfigError, StaleLockError
 from spark_images.locks import LockedDeb, LockedWheel, made_from, read_debs_lock, read_wheels_lock
 from spark_images.pins import DebSet, DebsPin, RequirementsPin, WheelsPin, read_pins

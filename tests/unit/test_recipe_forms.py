@@ -19,9 +19,9 @@ from recipe_values import DOCKER, IMAGE, PODMAN, lanes, single
 
 from spark_images.errors import UsageError
 from spark_images.recipe import render
-from spark_images.recipe_commands import shell_script, systemd_units
-from spark_images.recipe_manifests import compose_file, kubernetes_manifests
-from spark_images.recipe_server import HEALTHY, PORT, Place, Serving
+from spark_images.recipes.commands import shell_script, systemd_units
+from spark_images.recipes.manifests import compose_file, kubernetes_manifests
+from spark_images.recipes.server import HEALTHY, PORT, Place, Serving
 
 LOG = '#!/bin/sh\npython3 -c "import json, sys; print(json.dumps(sys.argv[1:]))" "$@" >> "$LOG"\n'
 

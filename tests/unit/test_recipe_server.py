@@ -7,8 +7,8 @@ from packaging.specifiers import SpecifierSet
 from recipe_values import BOTH, CHECKER, LARGE, SETTING, lanes, single
 
 from spark_images.errors import UsageError
-from spark_images.recipe_server import plan_servers
-from spark_images.recipes import Setting
+from spark_images.recipes.read import Setting
+from spark_images.recipes.server import plan_servers
 
 
 def command(setting: Setting, release: str) -> str:

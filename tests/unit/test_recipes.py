@@ -6,9 +6,9 @@ import pytest
 from packaging.version import Version
 
 from spark_images.errors import ConfigError
-from spark_images.recipes import LanesRecipe, ModelRecipe, Recipe, free_gib, read_recipes, releases_of
-from spark_images.vllm_check import Checker
-from spark_images.vllm_history import read_knowledge
+from spark_images.recipes.read import LanesRecipe, ModelRecipe, Recipe, free_gib, read_recipes, releases_of
+from spark_images.vllm.check import Checker
+from spark_images.vllm.history import read_knowledge
 
 IMAGES = Path(__file__).parents[2] / "images"
 CHECKER = Checker(read_knowledge(IMAGES / "vllm-knowledge.json"))

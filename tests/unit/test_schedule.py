@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spark_images.bench_ninja import read_profile
-from spark_images.bench_replay import UNITS
+from spark_images.bench.ninja import read_profile
+from spark_images.bench.replay import UNITS
 from spark_images.schedule import (
     HELD,
     NVCC,

@@ -15,9 +15,9 @@ from file_server import digest
 from test_tree import by_archive, by_git, commit_all, git
 
 from spark_images.cache import Cache
-from spark_images.compat_facts import HandOver
-from spark_images.compat_file import read_facts
-from spark_images.compat_release import Source
+from spark_images.compat.facts import HandOver
+from spark_images.compat.file import read_facts
+from spark_images.compat.release import Source
 from spark_images.errors import ContentError, UpstreamError
 from spark_images.fetch import fetch
 from spark_images.git_tree import list_submodules, tree_from_git

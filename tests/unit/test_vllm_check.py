@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from spark_images.vllm_check import Checker
-from spark_images.vllm_history import read_knowledge
+from spark_images.vllm.check import Checker
+from spark_images.vllm.history import read_knowledge
 
 CHECKER = Checker(read_knowledge(Path(__file__).parents[2] / "images" / "vllm-knowledge.json"))
 NEWEST = CHECKER.knowledge.releases[-1]

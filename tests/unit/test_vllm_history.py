@@ -8,11 +8,11 @@ import pytest
 import vllm_release
 from packaging.version import Version
 
-from spark_images.compat_file import read_facts
+from spark_images.compat.file import read_facts
 from spark_images.errors import ConfigError, UsageError
-from spark_images.vllm_flags import Flag
-from spark_images.vllm_history import Fact, Knowledge, from_text, merge, read_knowledge, to_text
-from spark_images.vllm_names import read_names
+from spark_images.vllm.flags import Flag
+from spark_images.vllm.history import Fact, Knowledge, from_text, merge, read_knowledge, to_text
+from spark_images.vllm.names import read_names
 
 IMAGES = Path(__file__).parents[2] / "images"
 FILE = IMAGES / "vllm-knowledge.json"

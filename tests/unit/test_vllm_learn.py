@@ -13,9 +13,9 @@ from packaging.version import Version
 from spark_images.cache import Cache
 from spark_images.errors import ContentError, UpstreamError, UsageError
 from spark_images.project import Project
-from spark_images.vllm_history import read_knowledge
+from spark_images.vllm.history import read_knowledge
+from spark_images.vllm.names import read_names
 from spark_images.vllm_learn import learn, read_sdist
-from spark_images.vllm_names import read_names
 
 IMAGES = Path(__file__).parents[2] / "images"
 NEWEST = str(read_knowledge(IMAGES / "vllm-knowledge.json").releases[-1])

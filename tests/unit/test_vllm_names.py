@@ -7,9 +7,9 @@ import vllm_release
 from vllm_release import changed
 
 from spark_images.errors import UpstreamError
-from spark_images.vllm_fields import Takes
-from spark_images.vllm_flags import Flag
-from spark_images.vllm_names import Variable, read_names
+from spark_images.vllm.fields import Takes
+from spark_images.vllm.flags import Flag
+from spark_images.vllm.names import Variable, read_names
 
 ARG_UTILS, CLI_ARGS, ENVS = "vllm/engine/arg_utils.py", "vllm/entrypoints/openai/cli_args.py", "vllm/envs.py"
 NAMES = read_names(vllm_release.FILES)

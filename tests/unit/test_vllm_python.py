@@ -5,7 +5,7 @@ import ast
 import pytest
 
 from spark_images.errors import UpstreamError
-from spark_images.vllm_python import Found, Hints, Tree
+from spark_images.vllm.python import Found, Hints, Tree
 
 
 def hints(text: str, **files: str) -> Hints:

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 from cmake_excerpts import RELEASES, cmake_files
 
-from spark_images.compat_facts import HandOver
-from spark_images.compat_file import read_facts
-from spark_images.compat_release import Source, vllm_release
+from spark_images.compat.facts import HandOver
+from spark_images.compat.file import read_facts
+from spark_images.compat.release import Source, vllm_release
 from spark_images.errors import UpstreamError
-from spark_images.vllm_sources import refuse_differences, release_fetches
+from spark_images.vllm.external_sources import refuse_differences, release_fetches
 
 FACTS = read_facts(Path(__file__).parents[2] / "images" / "compat.yaml")
 FILES = cmake_files("0.20.2")

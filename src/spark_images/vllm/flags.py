@@ -13,8 +13,8 @@ from dataclasses import dataclass, replace
 from typing import TypeAlias, TypeGuard
 
 from spark_images.errors import UpstreamError
-from spark_images.vllm_fields import Argument, Takes, read_argument, read_keys
-from spark_images.vllm_python import Found, Tree
+from spark_images.vllm.fields import Argument, Takes, read_argument, read_keys
+from spark_images.vllm.python import Found, Tree
 
 SERVE = "vllm/entrypoints/cli/serve.py"
 _PARSER = "vllm/utils/argparse_utils.py"

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, cast
 
-from spark_images.bench_base import Measured, NotMeasured, Subject
+from spark_images.bench.base import Measured, NotMeasured, Subject
 from spark_images.errors import CheckError, RouteError
 from spark_images.files import room_on
 from spark_images.process import capture

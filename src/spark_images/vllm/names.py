@@ -11,9 +11,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from spark_images.errors import UpstreamError
-from spark_images.vllm_fields import Takes
-from spark_images.vllm_flags import Flag, read_flags
-from spark_images.vllm_python import Found, Tree
+from spark_images.vllm.fields import Takes
+from spark_images.vllm.flags import Flag, read_flags
+from spark_images.vllm.python import Found, Tree
 
 _VARIABLES = ("vllm/envs.py", "environment_variables")
 # Flags of type str whose values the server looks up in a registry: it ends on another one.

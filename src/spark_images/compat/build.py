@@ -10,8 +10,8 @@ from typing import TypeVar
 from packaging.specifiers import SpecifierSet
 from packaging.version import Version
 
-from spark_images.compat import series
-from spark_images.compat_facts import (
+from spark_images.compat.check import series
+from spark_images.compat.facts import (
     Edit,
     FlashinferFacts,
     HandOver,
@@ -20,7 +20,7 @@ from spark_images.compat_facts import (
     Variable,
     VllmFacts,
 )
-from spark_images.compat_release import FlashinferRelease, VllmRelease
+from spark_images.compat.release import FlashinferRelease, VllmRelease
 from spark_images.cuda_arch import Arch, Capability, Code, Run, best_run, flashinfer_list, parse_arch, parse_torch_list
 from spark_images.errors import ConfigError
 

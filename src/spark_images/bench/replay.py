@@ -6,15 +6,15 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from spark_images.bench_base import Measured, Subject
-from spark_images.bench_ninja import Attempt, Compile, Gate, build, program, read_profile, write_profile
+from spark_images.bench.base import Measured, Subject
+from spark_images.bench.ninja import Attempt, Compile, Gate, build, program, read_profile, write_profile
 from spark_images.errors import CheckError
 from spark_images.process import capture
 from spark_images.schedule import HELD, NVCC, Schedule, Unit, fixed, gate, longest, lower_bound, safe_jobs
 from spark_images.terminal import tell
 from spark_images.units import GIB, MIB
 
-REPLAY = Path(__file__).parent / "replay"
+REPLAY = Path(__file__).parent / "replayed"
 # Measured with nvcc 13.0.88 and gcc 13.3 for 12.1a, NVCC_THREADS=1: as lines of a profile, in the order they ended.
 UNITS = REPLAY / "vllm-0.20.2-gb10.txt"
 SLOTS = 20  # a Spark's cores

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from spark_images.bench_base import NotMeasured
+from spark_images.bench.base import NotMeasured
 from spark_images.cgroup import places
 
 _PREFIX = "spark-images-bench-"

@@ -11,8 +11,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from spark_images.bench_base import NotMeasured
-from spark_images.bench_cgroup import capped
+from spark_images.bench.base import NotMeasured
+from spark_images.bench.cgroup import capped
 from spark_images.errors import HostProgramError
 from spark_images.process import capture
 from spark_images.profile import ExpectedUnit, profile_text

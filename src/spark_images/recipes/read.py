@@ -16,7 +16,7 @@ from packaging.version import Version
 
 from spark_images import forms
 from spark_images.document import Item, Section, reading
-from spark_images.vllm_check import Checker
+from spark_images.vllm.check import Checker
 
 # What a GB10 has for models: the smallest total that vLLM was seen to report on one (119.67 GiB in
 # https://www.devashish.me/p/two-qwen3-models-on-one-dgx-spark; 121.63 GiB in https://github.com/rwlove/home-ops/pull/13221).

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from spark_images.bench_base import IMAGE, Measured, Subject
+from spark_images.bench.base import IMAGE, Measured, Subject
 from spark_images.errors import BuildError, CheckError
 from spark_images.units import MIB, format_size
 

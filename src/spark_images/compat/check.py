@@ -12,8 +12,8 @@ from enum import Enum
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.version import Version
 
-from spark_images.compat_facts import Facts, VllmFacts
-from spark_images.compat_release import VllmRelease, flashinfer_release, ngc_base, ranges, read_version, vllm_release
+from spark_images.compat.facts import Facts, VllmFacts
+from spark_images.compat.release import VllmRelease, flashinfer_release, ngc_base, ranges, read_version, vllm_release
 from spark_images.cuda_arch import Capability, first_cuda, parse_arch
 from spark_images.errors import UsageError
 from spark_images.targets import Target

@@ -6,7 +6,7 @@ import re
 import shlex
 from collections.abc import Iterator, Sequence
 
-from spark_images.recipe_server import CACHE, HEALTHY, MODELS, PORT, SHM_GIB, START_S, STOP_S, Place, Server, Serving
+from spark_images.recipes.server import CACHE, HEALTHY, MODELS, PORT, SHM_GIB, START_S, STOP_S, Place, Server, Serving
 
 _PLAIN = re.compile(r"[A-Za-z0-9_@:/.,=+-]+")  # what systemd takes as it stands
 _WAIT_S = 5

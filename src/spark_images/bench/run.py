@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from spark_images import bench_compile, bench_data, bench_memory, bench_replay, bench_tree
-from spark_images.bench_base import HEADING, IMAGE, Bench, Measured, NotMeasured, Promise, Row, Subject, Verdict
+from spark_images.bench import compiling, data, memory, replay, tree
+from spark_images.bench.base import HEADING, IMAGE, Bench, Measured, NotMeasured, Promise, Row, Subject, Verdict
 from spark_images.errors import CheckError, InterruptedByUser, SparkImagesError, UsageError
 from spark_images.process import Captured, capture
 
@@ -126,13 +126,11 @@ def timed(command: Sequence[str], *, cwd: Path) -> tuple[Captured, float]:
 BENCHES = (
     Bench(name="unchanged", promise=Promise(bound=1.5, unit="s", at_most=True), measure=unchanged),
     Bench(name="render", promise=Promise(bound=1, unit="s", at_most=True), measure=render),
-    Bench(
-        name="canonical", promise=Promise(bound=150, unit="MB/s per core", at_most=False), measure=bench_data.canonical
-    ),
-    Bench(name="fetch", promise=Promise(bound=0.8, unit="of curl's", at_most=False), measure=bench_data.fetching),
-    Bench(name="cross", promise=Promise(bound=5, unit="times", at_most=False), measure=bench_compile.cross),
-    Bench(name="warm", promise=Promise(bound=8, unit="times", at_most=False), measure=bench_compile.warm),
-    Bench(name="memory", promise=Promise(bound=1.3, unit="times", at_most=False), measure=bench_memory.memory),
-    Bench(name="tree", promise=Promise(bound=1, unit="lost", at_most=True), measure=bench_tree.tree),
-    Bench(name="replay", promise=Promise(bound=1.15, unit="of the bound", at_most=True), measure=bench_replay.replay),
+    Bench(name="canonical", promise=Promise(bound=150, unit="MB/s per core", at_most=False), measure=data.canonical),
+    Bench(name="fetch", promise=Promise(bound=0.8, unit="of curl's", at_most=False), measure=data.fetching),
+    Bench(name="cross", promise=Promise(bound=5, unit="times", at_most=False), measure=compiling.cross),
+    Bench(name="warm", promise=Promise(bound=8, unit="times", at_most=False), measure=compiling.warm),
+    Bench(name="memory", promise=Promise(bound=1.3, unit="times", at_most=False), measure=memory.memory),
+    Bench(name="tree", promise=Promise(bound=1, unit="lost", at_most=True), measure=tree.tree),
+    Bench(name="replay", promise=Promise(bound=1.15, unit="of the bound", at_most=True), measure=replay.replay),
 )  # quick ones first

@@ -11,11 +11,11 @@ from dataclasses import dataclass, replace
 
 from packaging.version import Version
 
-from spark_images.compat_release import ranges
+from spark_images.compat.release import ranges
 from spark_images.errors import UsageError
-from spark_images.recipes import MACHINE_GIB, Lane, ModelRecipe, Note, Recipe, Setting, releases_of
-from spark_images.vllm_check import Checker
-from spark_images.vllm_fields import Takes
+from spark_images.recipes.read import MACHINE_GIB, Lane, ModelRecipe, Note, Recipe, Setting, releases_of
+from spark_images.vllm.check import Checker
+from spark_images.vllm.fields import Takes
 
 PORT = 8000  # within a container
 START_S = (

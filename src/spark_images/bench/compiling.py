@@ -11,7 +11,7 @@ from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from spark_images.bench_base import IMAGE, Measured, NotMeasured, Subject
+from spark_images.bench.base import IMAGE, Measured, NotMeasured, Subject
 from spark_images.errors import BuildError, CheckError, HostProgramError
 
 if TYPE_CHECKING:

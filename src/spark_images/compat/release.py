@@ -9,7 +9,7 @@ from packaging.specifiers import SpecifierSet
 from packaging.version import InvalidVersion, Version
 
 from spark_images import forms
-from spark_images.compat_facts import Fact, Facts, FlashinferFacts, HandOver, NgcBase, SourceFacts, VllmFacts
+from spark_images.compat.facts import Fact, Facts, FlashinferFacts, HandOver, NgcBase, SourceFacts, VllmFacts
 from spark_images.errors import UsageError
 
 

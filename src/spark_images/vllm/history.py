@@ -16,11 +16,11 @@ from typing import Any, TypeAlias
 
 from packaging.version import Version
 
-from spark_images.compat_release import ranges
+from spark_images.compat.release import ranges
 from spark_images.errors import ConfigError, UsageError
-from spark_images.vllm_fields import Takes
-from spark_images.vllm_flags import Flag
-from spark_images.vllm_names import Names, Variable
+from spark_images.vllm.fields import Takes
+from spark_images.vllm.flags import Flag
+from spark_images.vllm.names import Names, Variable
 
 Fact: TypeAlias = tuple[str, str, str]  # table, name, value: ("values", "--kv-cache-dtype", "fp8")
 

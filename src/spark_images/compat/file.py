@@ -10,7 +10,7 @@ from packaging.specifiers import InvalidSpecifier, SpecifierSet
 from packaging.version import InvalidVersion, Version
 
 from spark_images import forms
-from spark_images.compat_facts import (
+from spark_images.compat.facts import (
     ArchList,
     ComponentFacts,
     CudaChoice,

@@ -7,8 +7,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from spark_images.bench_base import Measured, NotMeasured, Subject
-from spark_images.bench_ninja import Attempt, Compile, Gate, build, program, write_profile
+from spark_images.bench.base import Measured, NotMeasured, Subject
+from spark_images.bench.ninja import Attempt, Compile, Gate, build, program, write_profile
 from spark_images.errors import CheckError
 from spark_images.schedule import oracle
 from spark_images.terminal import tell

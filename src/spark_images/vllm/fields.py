@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import Enum
 
-from spark_images.vllm_python import Found, Tree
+from spark_images.vllm.python import Found, Tree
 
 _DEEPEST = 3  # keys below keys: --compilation-config.pass_config.fuse_norm_quant
 

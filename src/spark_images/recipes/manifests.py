@@ -8,7 +8,7 @@ from typing import Any
 
 import yaml
 
-from spark_images.recipe_server import CACHE, HEALTHY, MODELS, PORT, SHM_GIB, START_S, STOP_S, Place, Server, Serving
+from spark_images.recipes.server import CACHE, HEALTHY, MODELS, PORT, SHM_GIB, START_S, STOP_S, Place, Server, Serving
 
 _PROBE_S = 10
 _MODELS_GIB = 200

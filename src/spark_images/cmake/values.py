@@ -12,7 +12,7 @@ from itertools import product
 from math import prod
 from typing import TypeAlias
 
-from spark_images.cmake_text import Argument, Kind
+from spark_images.cmake.text import Argument, Kind
 
 Texts: TypeAlias = frozenset[str]
 

@@ -8,11 +8,11 @@ from functools import cache
 
 from packaging.version import Version
 
-from spark_images.compat_release import ranges
+from spark_images.compat.release import ranges
 from spark_images.errors import did_you_mean
-from spark_images.vllm_fields import Takes
-from spark_images.vllm_history import Knowledge
-from spark_images.vllm_names import Names
+from spark_images.vllm.fields import Takes
+from spark_images.vllm.history import Knowledge
+from spark_images.vllm.names import Names
 
 _PREFIX = "VLLM_"  # vLLM itself takes only these for its own when it validates its environment
 _TYPO = 0.9  # of difflib: VLMM_LOGGING_LEVEL is like VLLM_LOGGING_LEVEL, NCCL_DEBUG is like none

@@ -13,8 +13,8 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
-from spark_images.cmake_text import BLOCKS, DEFINITIONS, Block, Command, Kind, Part, every_command, parse_cmake
-from spark_images.cmake_values import Texts, Variables, certain
+from spark_images.cmake.text import BLOCKS, DEFINITIONS, Block, Command, Kind, Part, every_command, parse_cmake
+from spark_images.cmake.values import Texts, Variables, certain
 from spark_images.errors import UpstreamError
 
 

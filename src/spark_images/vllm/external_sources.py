@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from spark_images.cmake_fetches import Fetch, find_fetches
-from spark_images.compat_facts import HandOver
-from spark_images.compat_release import Source
+from spark_images.cmake.fetches import Fetch, find_fetches
+from spark_images.compat.facts import HandOver
+from spark_images.compat.release import Source
 from spark_images.errors import UpstreamError
 
 # setup.py passes the device; the others are what torch's CMake package finds where it is built for CUDA.

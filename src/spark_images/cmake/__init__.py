@@ -1,0 +1,1 @@
+"""CMake files read as text, as far as it takes to see what they fetch."""

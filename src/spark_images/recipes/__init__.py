@@ -1,0 +1,1 @@
+"""Recipes to serve models: read and checked, and turned into what to run."""
