@@ -252,7 +252,7 @@ def test_a_builder_of_another_user_is_paused_by_its_daemon_and_noted_before(tmp_
     address, note = tmp_path / "docker.sock", tmp_path / "note"
 
     def serve(listener: socket.socket) -> None:
-        while True:
+        for _ in range(4):
             connection, _ = listener.accept()
             with connection:
                 line = connection.recv(4096).decode().splitlines()[0]
@@ -262,13 +262,15 @@ def test_a_builder_of_another_user_is_paused_by_its_daemon_and_noted_before(tmp_
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(str(address))
         listener.listen()
-        threading.Thread(target=serve, args=(listener,), daemon=True).start()
+        server = threading.Thread(target=serve, args=(listener,), daemon=True)
+        server.start()
         freezer = Freezer(note, 100, builder=Container("builder", address), root=machine(tmp_path))
         freezer.hold()
         freezer.hold()
         freezer.thaw()
         freezer.hold()
         assert end_left(note) == ("frozen container builder",)
+        server.join(10)
     said = [words for words, _ in asked]
     assert said == [f"POST /containers/builder/{action}" for action in ("pause", "unpause", "pause", "kill")]
     assert asked[0][1]
