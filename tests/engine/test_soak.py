@@ -23,7 +23,7 @@ from pipeline import Pipeline, make_pipeline, output_of
 from spark_images.cache import Cache
 from spark_images.engine.base import Engine
 
-BUILDS = int(os.environ.get("SPARK_IMAGES_SOAK") or 3)
+BUILDS = int(os.environ.get("SPARK_IMAGES_SOAK") or 2)
 SEED = int(os.environ.get("SPARK_IMAGES_SOAK_SEED") or time.time_ns() % 10**6)
 
 
