@@ -210,6 +210,16 @@ def test_a_build_whose_gate_is_killed_goes_on(machine: Machine) -> None:
     assert machine.processes() == []
 
 
+def test_a_build_whose_gate_was_killed_before_it_could_ask_goes_on(machine: Machine) -> None:
+    (machine.folder / "tool").write_text("[ -f there ] && exit 0; touch there; exit 125\n")
+    built = machine.run(MEMGATE, "run", "sh", "tool")
+    assert (built.returncode, built.stdout) == (0, "[spark] gate no compiler has failed; `sh` goes on\n")
+
+
+def test_a_build_tool_that_fails_again_has_failed(machine: Machine) -> None:
+    assert machine.run(MEMGATE, "run", "sh", "-c", "exit 4").returncode == 4
+
+
 def kill_one(machine: Machine, pattern: str) -> None:
     """SIGKILL for the first process in the cgroup whose command fits, a moment after it has come."""
     found: list[int] = []

@@ -66,7 +66,7 @@ def pipeline(tmp_path: Path, engine: Engine, engine_caches: dict[str, Cache]) ->
     assert cleaned.returncode == 0, cleaned.stderr
 
 
-@pytest.mark.timeout(60 + 90 * BUILDS)
+@pytest.mark.timeout(300 + 150 * BUILDS)
 def test_every_build_ends_complete_and_with_the_same_digest(pipeline: Pipeline, engine: Engine) -> None:
     options = ("--engine", engine.name, "--memory", "600MiB")
     first = pipeline("build", "many", *options)

@@ -109,7 +109,7 @@ def test_use_is_what_the_kernel_cannot_drop(memgate: ModuleType, tmp_path: Path,
     if root == "v2":
         (tmp_path / "memory.current").write_text("1000\n")
         (tmp_path / "memory.max").write_text("5000\n")
-        (tmp_path / "memory.stat").write_text("anon 500\nfile 400\nshmem 30\n")
+        (tmp_path / "memory.stat").write_text("anon 500\nfile 380\nshmem 30\nslab_reclaimable 20\n")
         (tmp_path / "memory.events").write_text("oom 9\noom_kill 2\n")
     else:
         (tmp_path / "memory.usage_in_bytes").write_text("1000\n")

@@ -10,6 +10,7 @@ from pathlib import Path
 from spark_images.bench.base import Measured, NotMeasured, Subject
 from spark_images.bench.ninja import Attempt, Compile, Gate, build, program, write_profile
 from spark_images.errors import CheckError
+from spark_images.jobs import plan_jobs
 from spark_images.schedule import oracle
 from spark_images.terminal import tell
 from spark_images.units import GIB, MIB
@@ -112,9 +113,11 @@ def memory(subject: Subject) -> Measured:
         if slots not in fixed:
             fixed[slots] = run(f"-j{slots}", slots)
         gate = replace(gate, unit_mib=int(largest_mib))
-        unknown = run("gate without profile", len(compiles), gate)
+        # As many as a build would let wait: each of them takes a little of the same memory.
+        queue = plan_jobs(budget_gib=cap_mib * MIB / GIB, gib_per_job=1, cores=slots, gated=True).queue
+        unknown = run("gate without profile", queue, gate)
         profile = write_profile(unknown.units, folder / "profile")
-        known = run("gate with profile", len(compiles), replace(gate, profile=profile))
+        known = run("gate with profile", queue, replace(gate, profile=profile))
     return Comparison(slots=slots, cap_mib=cap_mib, fixed=fixed, unknown=unknown, known=known).measured()
 
 
