@@ -6,7 +6,7 @@ import os
 import platform
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -192,51 +192,20 @@ def cross(subject: Subject) -> Measured:
 
 def compile_sample(subject: Subject, engine: Engine, *, builder: str) -> dict[str, Sample]:
     """Object -> what it took on this builder platform. Raises BuildError where it does not compile."""
-    from spark_images.build import root_image
-    from spark_images.engine.base import BuildRequest
-    from spark_images.fetch import fetch
-    from spark_images.jobs import Jobs
+    from spark_images.bench.stages import build_stages
     from spark_images.memory import budget
-    from spark_images.staging import stage, stage_inputs
-    from spark_images.store import Store
-    from spark_images.terminal import tell
-    from spark_images.workfolder import work_folder
 
-    store = Store(subject.cache.store)
     plan = subject.project.plan(subject.image, *subject.variant, builder=builder)
-    text = sample_dockerfile(plan.dockerfile, epoch=plan.config.epoch)
-    plan = replace(plan, dockerfile=text, scripts=(*plan.scripts, ("compile_sample", "")))
-    fetch(plan.contents, store=store)
-    root = next(root for root in plan.roots if root.name == "build-root")
-    memory_bytes = budget(None, gib_per_job=subject.image.compile.gib_per_job).bytes
-    lines: list[str] = []
-    tell(f"bench: compiling {len(OBJECTS)} files for {plan.platform} with compilers for {builder}")
-    with work_folder(subject.cache, "bench") as folder:
-        scripts = subject.project.root / "scripts"
-        build = stage(
-            plan,
-            folder / "build",
-            scripts=scripts,
-            jobs=Jobs(1, 1),
-            memory_bytes=memory_bytes,
-            gib_per_job=subject.image.compile.gib_per_job,
-            profile="",
-            cold=True,
-        )
-        request = BuildRequest(
-            dockerfile=build.dockerfile,
-            context=build.scripts,
-            contexts=(("inputs", stage_inputs(plan, folder / "inputs", store)),),
-            roots=(root_image(root, plan, store, subject.cache),),
-            secrets=(),
-            memory_bytes=memory_bytes,
-            use_cache=False,
-            output=folder / "raw",
-            attempt="bench",
-        )
-        outcome = engine.build(request, lines.append)
+    lines = build_stages(
+        subject,
+        engine,
+        dockerfile=sample_dockerfile(plan.dockerfile, epoch=plan.config.epoch),
+        script="compile_sample",
+        memory_bytes=budget(None, gib_per_job=subject.image.compile.gib_per_job).bytes,
+        builder=builder,
+    )
     samples = read_samples(lines)
-    if outcome.status != 0 or set(samples) != set(OBJECTS):
+    if set(samples) != set(OBJECTS):
         raise BuildError(f"the sample did not compile with compilers for {builder}", why=lines[-20:])
     return samples
 
