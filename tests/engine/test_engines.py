@@ -22,9 +22,10 @@ from pathlib import Path
 import docker.errors
 import pytest
 import tiny
+from processes import command_of, guards_below
 
 from spark_images.cache import Cache
-from spark_images.engine import choose_engine, daemon, guard
+from spark_images.engine import choose_engine, daemon
 from spark_images.engine.attempt import build_env, owner_of
 from spark_images.engine.base import OWNER, BuildRequest, Engine, RootImage
 from spark_images.engine.containers import running
@@ -301,10 +302,7 @@ class Sleeper:
 
     def step_runs(self) -> bool:
         for folder in Path("/proc").glob("[0-9]*"):
-            try:
-                words = (folder / "cmdline").read_bytes().split(b"\0")
-            except OSError:
-                continue
+            words = command_of(int(folder.name))
             if words[0] == b"/probe" and self.token.encode() in words:
                 return True
         return False
@@ -320,12 +318,6 @@ class Sleeper:
         while self.step_runs() and time.monotonic() < deadline:
             time.sleep(0.1)
         return not self.step_runs()
-
-
-def guards_below(pid: int) -> list[int]:
-    """The processes below this one that guard an engine's command."""
-    commands = {one: Path(f"/proc/{one}/cmdline").read_bytes().split(b"\0") for one in below(pid)}
-    return [one for one, words in commands.items() if os.fsencode(guard.__file__) in words]
 
 
 @pytest.fixture

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
+from processes import command_of
 
 MEMGATE = Path(__file__).parents[2] / "scripts/memgate"
 # `standin MIB SECONDS -c x.cu -o x.o` takes MIB in SECONDS, in twenty parts (in 0 seconds at once), then writes x.o.
@@ -226,10 +227,9 @@ def kill_one(machine: Machine, pattern: str) -> None:
 
     def look() -> bool:
         for pid in machine.processes():
-            with contextlib.suppress(OSError):
-                words = Path(f"/proc/{pid}/cmdline").read_bytes().decode().replace("\0", " ")
-                if re.search(rf"/{pattern}", words) and not (pattern == "standin" and "memgate" in words):
-                    found.append(int(pid))
+            words = b" ".join(command_of(int(pid))).decode()
+            if re.search(rf"/{pattern}", words) and not (pattern == "standin" and "memgate" in words):
+                found.append(int(pid))
         return bool(found)
 
     until(look)
@@ -256,12 +256,19 @@ def test_a_gate_without_a_keeper_starts_one_which_ends_by_itself(machine: Machin
     until(lambda: machine.processes() == [], seconds=20)
 
 
+def keeper_of(machine: Machine) -> int:
+    for pid in machine.processes():
+        with contextlib.suppress(OSError):  # it has ended meanwhile
+            if Path(f"/proc/{pid}/cwd").readlink() == Path("/"):
+                return int(pid)
+    raise AssertionError("no process of the gates is the keeper")
+
+
 def test_compilers_go_on_when_their_keeper_is_killed(machine: Machine) -> None:
     machine.env["MEMGATE_SOCKET"] = f"spark-images-test-{os.getpid()}"
     building = machine.start("sh", machine.tool(("a", 200, 1.0), ("b", 300, 1.0)))
     until(lambda: len(machine.processes()) >= 5)
-    keeper = next(pid for pid in machine.processes() if Path(f"/proc/{pid}/cwd").readlink() == Path("/"))
-    os.kill(int(keeper), signal.SIGKILL)
+    os.kill(keeper_of(machine), signal.SIGKILL)
     out, err = building.communicate(timeout=30)
     assert building.returncode == 0, out + err
 

@@ -21,11 +21,11 @@ from pathlib import Path
 
 import pytest
 from pipeline import Pipeline, make_pipeline
+from processes import guards_below
 
 from spark_images.cache import Cache
-from spark_images.engine import guard
 from spark_images.engine.base import Engine
-from spark_images.engine.freezer import NOTE, below
+from spark_images.engine.freezer import NOTE
 from spark_images.memory import host_memory
 from spark_images.units import MIB
 
@@ -219,7 +219,7 @@ def test_a_build_that_is_killed_while_it_is_frozen_leaves_nothing_behind(bench: 
     assert pids
     victims = [build.pid]
     if killed == "pipeline and guard":
-        victims += [pid for pid in below(build.pid) if guard.__file__ in Path(f"/proc/{pid}/cmdline").read_text()]
+        victims += guards_below(build.pid)
         assert len(victims) == 2
     for pid in victims:
         os.kill(pid, signal.SIGKILL)
