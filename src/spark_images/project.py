@@ -99,6 +99,10 @@ class Project:
             )
         return _named(target, self.targets, "target"), base
 
+    def variants(self, image: Image) -> Iterable[tuple[Target, str]]:
+        """Every target and base that the image supports."""
+        return ((_named(name, self.targets, "target"), base) for name, bases in image.supports for base in bases)
+
     def dockerfile_path(self, image: Image, target: Target, base: str) -> Path:
         """Where the rendered Dockerfile is committed."""
         return self.root / "images" / image.name / f"{target.name}-{base}.Dockerfile"
@@ -117,10 +121,8 @@ class Project:
     def dockerfiles(self) -> Iterable[tuple[Path, str]]:
         """Every committed Dockerfile's path with the text that it should have."""
         for image in self.images:
-            for name, bases in image.supports:
-                target = _named(name, self.targets, "target")
-                for base in bases:
-                    yield self.dockerfile_path(image, target, base), self.rendered(image, target, base)
+            for target, base in self.variants(image):
+                yield self.dockerfile_path(image, target, base), self.rendered(image, target, base)
 
     def plan(self, image: Image, target: Target, base: str, *, builder: str | None = None) -> Plan:
         """The plan of one variant, as built on `builder` (this machine's platform unless named).

@@ -20,6 +20,7 @@ from small_project import make_project
 from spark_images import cli
 from spark_images.engine.base import EngineFacts
 from spark_images.errors import InterruptedByUser, SparkImagesError
+from spark_images.verbs import machine
 
 SOURCE = Path(__file__).parents[2] / "src"
 VERBS = (
@@ -315,7 +316,7 @@ def test_an_error_is_shown_on_stderr_and_ends_with_its_status(
         except OSError as err:
             raise kind("it `failed`", why=["a fact"], hint="do this") from err
 
-    monkeypatch.setattr(cli, "_report", fail)
+    monkeypatch.setattr(machine, "_report", fail)
     assert run("report") == Said(
         kind.exit_status, "", "error: it `failed`\n  a fact\n  because: the disk is on fire\n\nhint: do this\n"
     )
@@ -325,7 +326,7 @@ def test_an_error_in_the_program_itself_is_not_hidden(run: Run, monkeypatch: pyt
     def fail(options: argparse.Namespace) -> int:
         raise ZeroDivisionError
 
-    monkeypatch.setattr(cli, "_report", fail)
+    monkeypatch.setattr(machine, "_report", fail)
     with pytest.raises(ZeroDivisionError):
         run("report")
 

@@ -1,0 +1,80 @@
+"""What images are made of: fetch, prune, render, lock, learn."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from spark_images.verbs.base import Verbs, cache_of_user, project_of
+
+
+def add(verbs: Verbs) -> None:
+    """Add the verbs of this module."""
+    fetch = verbs.add(
+        "fetch", _fetch, "Put every pinned input of the images into the store; afterwards builds need no network."
+    )
+    fetch.add_argument("images", nargs="*", help="default: all")
+
+    prune = verbs.add(
+        "prune", _prune, "Empty the store of what no pin names; root file systems are made again when needed."
+    )
+    prune.add_argument("--dry-run", action="store_true")
+
+    render = verbs.add("render", _render, "Write the Dockerfiles that the templates and pins give.")
+    render.add_argument(
+        "--check", action="store_true", help="write nothing; fail with a diff where they are out of date"
+    )
+
+    lock = verbs.add("lock", _lock, "Resolve the lock files of the pins anew.")
+    lock.add_argument("pins", nargs="*", help="default: every pin with a lock")
+
+    learn = verbs.add("learn", _learn, "Read what releases of vLLM know by name into images/vllm-knowledge.json.")
+    learn.add_argument("releases", nargs="*", help="default: those of images/compat.yaml that were not read yet")
+    learn.add_argument("--sdists", type=Path, metavar="FOLDER", help="with vllm-<release>.tar.gz (default: the index)")
+
+
+def _fetch(options: argparse.Namespace) -> int:
+    from spark_images.fetch import fetch
+    from spark_images.store import Store
+    from spark_images.terminal import tell
+    from spark_images.units import format_duration, format_size
+    from spark_images.verify import inspect_content
+
+    project = project_of(options)
+    images = [project.image(name) for name in options.images] or project.images
+    plans = [project.plan(image, *variant) for image in images for variant in project.variants(image)]
+    contents = {content.digest: content for plan in plans for content in plan.contents}
+    if inspect := inspect_content(project):
+        contents[inspect.digest] = inspect
+    done = fetch(tuple(contents.values()), store=Store(cache_of_user().store))
+    brought = f"{format_size(done.bytes)} in {format_duration(done.seconds)}"
+    tell(f"fetched {done.files} files, {brought}; {done.already} were there already")
+    return 0
+
+
+def _prune(options: argparse.Namespace) -> int:
+    from spark_images.prune import prune
+
+    prune(project_of(options), cache=cache_of_user(), dry_run=options.dry_run)
+    return 0
+
+
+def _render(options: argparse.Namespace) -> int:
+    from spark_images.dockerfiles import check_dockerfiles, write_dockerfiles
+
+    (check_dockerfiles if options.check else write_dockerfiles)(project_of(options))
+    return 0
+
+
+def _lock(options: argparse.Namespace) -> int:
+    from spark_images.lock import lock
+
+    lock(project_of(options), names=options.pins, cache=cache_of_user())
+    return 0
+
+
+def _learn(options: argparse.Namespace) -> int:
+    from spark_images.vllm_learn import learn
+
+    learn(project_of(options), options.releases, sdists=options.sdists, cache=cache_of_user())
+    return 0
