@@ -20,6 +20,7 @@ from spark_images.imageconfig import PLAN_LABEL
 from spark_images.images import Image
 from spark_images.plan import Plan, Root, differences
 from spark_images.project import Project
+from spark_images.tarform import FILE_TIME
 from spark_images.targets import Target
 from spark_images.terminal import tell
 
@@ -313,9 +314,10 @@ def root_image(root: Root, plan: Plan, store: Store, cache: Cache) -> RootImage:
         root.name,
         [(deb, store.path(f"sha256:{deb.sha256}")) for deb in root.debs],
         arch=root.arch,
-        epoch=plan.config.epoch,
+        epoch=FILE_TIME,
         slim=root.slim,
         users=root.users,
+        folders=root.folders,
         cache=cache,
     )
     return RootImage(name=root.name, layout=layout, digest=read_layout(layout).manifest_digest)

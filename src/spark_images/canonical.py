@@ -20,7 +20,7 @@ from spark_images.layer_diff import Content, Entry, FileSystem, LayerContents, c
 from spark_images.layers import CHUNK, TAR, Layer, damaged, open_layer, parents, read_entries, whiteout
 from spark_images.layout_writer import LayoutWriter, new_layout
 from spark_images.oci import Layout, read_layout, timestamp
-from spark_images.tarform import open_canonical
+from spark_images.tarform import FILE_TIME, open_canonical
 
 # Where engines and our steps mount something; podman leaves these in the layer of a step, BuildKit takes them away.
 _MOUNT_POINTS = frozenset(
@@ -56,13 +56,13 @@ def write_canonical(
         raw_layers = source.layers[len(kept) :]
         opened = pool.map(lambda one: _seekable(source, one, writer.folder), raw_layers)
         tars = [files.enter_context(tar) for tar in opened]
-        indexes = list(pool.map(lambda tar, one: _index(tar, one, config.epoch), tars, raw_layers))
+        indexes = list(pool.map(lambda tar, one: _index(tar, one, FILE_TIME), tars, raw_layers))
         below = FileSystem()
         if base:
             interest = _Interest.of(indexes)
             for contents in pool.map(lambda one: _index_base(base, one, interest), kept):
                 below.apply(contents)
-        changed = [layer for contents in indexes if (layer := changes(contents, below, epoch=config.epoch))]
+        changed = [layer for contents in indexes if (layer := changes(contents, below, epoch=FILE_TIME))]
         texts = created_by if len(created_by) == len(changed) else [f"layer {n}" for n, _ in enumerate(changed, 1)]
         written = _write_layers(writer, changed, texts, on_progress, pool)
         if base:

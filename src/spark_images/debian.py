@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from spark_images.cache import Cache
-from spark_images.debian_setup import User, set_up
+from spark_images.debian_setup import Folder, User, set_up
 from spark_images.debian_tree import Slice, Tree, complete, merge, unpack
 from spark_images.errors import ConfigError
 from spark_images.files import sync
@@ -29,11 +29,19 @@ from spark_images.locks import LockedDeb
 from spark_images.tarform import open_canonical
 from spark_images.workfolder import work_folder
 
-ROOT_FORM = "root/1"  # to be raised whenever the same .debs become other bytes
+ROOT_FORM = "root/2"  # to be raised whenever the same .debs become other bytes
 ROOT_ENV = (("PATH", "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"),)
 
 
-def root_key(debs: Iterable[LockedDeb], *, arch: str, epoch: int, slim: bool, users: Sequence[User]) -> str:
+def root_key(
+    debs: Iterable[LockedDeb],
+    *,
+    arch: str,
+    epoch: int,
+    slim: bool,
+    users: Sequence[User],
+    folders: Sequence[Folder] = (),
+) -> str:
     """64 hex digits that name a root: equal keys, equal bytes. The order of the .debs does not matter."""
     identity = {
         "form": ROOT_FORM,
@@ -42,6 +50,7 @@ def root_key(debs: Iterable[LockedDeb], *, arch: str, epoch: int, slim: bool, us
         "epoch": epoch,
         "slim": slim,
         "users": [list(user) for user in users],
+        "folders": [list(folder) for folder in folders],
     }
     return hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()
 
@@ -54,21 +63,23 @@ def assemble_root(
     output_tar: BinaryIO,
     slim: bool = False,
     users: Sequence[User] = (),
+    folders: Sequence[Folder] = (),
     scratch: Path | None = None,
 ) -> None:
     """Write the root that the .debs make as one canonical tar; the same bytes on every run and machine.
 
     epoch: every file's time, seconds since 1970. slim: without documentation (copyright files stay), translations and
-    rare character sets. users: accounts, each with a home folder. scratch: where to unpack; TMPDIR if None.
+    rare character sets. users: accounts, each with a home folder. folders: further ones with their owners.
+    scratch: where to unpack; TMPDIR if None.
     Raises ContentError for a file that is no .deb, ConfigError for packages that do not go together.
     """
     chosen = _checked(debs, arch)
-    key = root_key((deb for deb, _ in chosen), arch=arch, epoch=epoch, slim=slim, users=users)
+    key = root_key((deb for deb, _ in chosen), arch=arch, epoch=epoch, slim=slim, users=users, folders=folders)
     with tempfile.TemporaryDirectory(dir=scratch, prefix="debs-") as folder:
         with ThreadPoolExecutor(max_workers=os.cpu_count()) as pool:  # lzma works without the interpreter's lock
             packages = list(pool.map(lambda one: unpack(*one, epoch=epoch, scratch=Path(folder)), chosen))
         tree = merge(packages, slim=slim)
-        set_up(tree, packages, key=key, users=users, epoch=epoch)
+        set_up(tree, packages, key=key, users=users, folders=folders, epoch=epoch)
         complete(tree, epoch=epoch)
         _write(tree, output_tar)
 
@@ -81,6 +92,7 @@ def cached_root(
     epoch: int,
     slim: bool,
     users: Sequence[User],
+    folders: Sequence[Folder] = (),
     cache: Cache,
 ) -> Path:
     """The OCI layout of a root, made if the cache has none. Killed at any point, or run twice at once, it does no harm.
@@ -89,7 +101,7 @@ def cached_root(
     """
     from spark_images.oci import CANONICAL_FORM, write_root_layout
 
-    key = root_key((deb for deb, _ in debs), arch=arch, epoch=epoch, slim=slim, users=users)
+    key = root_key((deb for deb, _ in debs), arch=arch, epoch=epoch, slim=slim, users=users, folders=folders)
     # Another compressor makes another layout of the same root.
     made = cache.roots / hashlib.sha256(f"{key} {CANONICAL_FORM}".encode()).hexdigest()
     if made.is_dir():
@@ -98,7 +110,16 @@ def cached_root(
     with work_folder(cache, name) as scratch:
         tar, layout = scratch / "root.tar", scratch / "layout"
         with tar.open("wb") as file:
-            assemble_root(debs, arch=arch, epoch=epoch, output_tar=file, slim=slim, users=users, scratch=scratch)
+            assemble_root(
+                debs,
+                arch=arch,
+                epoch=epoch,
+                output_tar=file,
+                slim=slim,
+                users=users,
+                folders=folders,
+                scratch=scratch,
+            )
         write_root_layout(tar, architecture=arch, env=ROOT_ENV, epoch=epoch, output=layout)
         try:
             layout.rename(made)

@@ -9,6 +9,7 @@ from spark_images.debian_tree import MERGED, Package, Tree, folder, link, placed
 from spark_images.errors import ConfigError
 
 User: TypeAlias = tuple[str, int, int, str]  # name, uid, gid, home
+Folder: TypeAlias = tuple[str, int, int]  # path, uid, gid
 
 # What update-alternatives would choose: the link, and the programs for it in order of priority.
 _ALTERNATIVES = (
@@ -28,7 +29,15 @@ _PASSWD = b"root:*:0:0:root:/root:/bin/bash\nnobody:*:65534:65534:nobody:/nonexi
 _GROUP = b"root:*:0:\nnogroup:*:65534:\n"
 
 
-def set_up(tree: Tree, packages: Sequence[Package], *, key: str, users: Sequence[User], epoch: int) -> None:
+def set_up(
+    tree: Tree,
+    packages: Sequence[Package],
+    *,
+    key: str,
+    users: Sequence[User],
+    folders: Sequence[Folder],
+    epoch: int,
+) -> None:
     """Make a bootable-in-a-container root of merged packages. What a package ships is left as it is.
 
     There is no ld.so.cache: the loader finds Debian's library folders without. /etc/spark-images/root holds the key.
@@ -52,8 +61,8 @@ def set_up(tree: Tree, packages: Sequence[Package], *, key: str, users: Sequence
         ("etc/spark-images/root", f"{key}\n".encode()),
     ):
         tree.setdefault(name, text(name, data, epoch=epoch))
-    for _, uid, gid, home in users:
-        path = home.strip("/")
+    for place, uid, gid in (*((home, uid, gid) for _, uid, gid, home in users), *folders):
+        path = place.strip("/")
         tree[path] = folder(path, 0o755, (uid, gid), epoch=epoch)
 
 

@@ -105,6 +105,7 @@ COMMIT = matching("40 hex digits", r"[0-9a-f]{40}")
 URL = matching("an address (https://, http:// or file:///)", f"{_ADDRESS}{_ADDRESS_CHARACTER}+", most=500)
 RELATIVE_PATH = Form("a relative path of letters, digits and `_.+~%/-`, without `..`", _relative, "")
 ABSOLUTE_PATH = matching("an absolute path", r"/|(?:/[A-Za-z0-9_+-][A-Za-z0-9_.+-]*)+")
+PATH_PATTERN = matching("an absolute path, in which `*` stands for anything", r"/[A-Za-z0-9_.+*/-]*")
 FILE_NAME = matching("a file name", r"[A-Za-z0-9_][A-Za-z0-9_.-]*", most=100)
 TIME = Form("a time with its zone, as `2026-11-01T00:00:00Z`", _time, EPOCH)
 DATE = Form("a date, as `2026-12-01`", _date, EPOCH.date())
@@ -144,6 +145,7 @@ COMPUTE_CAPABILITY = matching("a compute capability, as `12.1a`", r"[0-9]{1,2}\.
 CUDA_ARCHITECTURE = matching(
     "CMake's name of a CUDA architecture, as `121a-real`", r"[0-9]{2,3}[af]?(?:-real|-virtual)?"
 )
+DRIVER = matching("a branch of NVIDIA's driver, as `580`", r"[1-9][0-9]{2}")
 CPU_ARCHITECTURE = matching("a value of GCC's -march", r"[a-z][a-z0-9.+_-]*", most=100)
 
 LICENSES = matching("an SPDX expression", r"[A-Za-z0-9.+()-]+(?: [A-Za-z0-9.+()-]+)*")

@@ -21,4 +21,4 @@ class ImageConfig:
     workdir: str
     stop_signal: str
     labels: tuple[tuple[str, str], ...]
-    epoch: int  # seconds since 1970 UTC: `created`, every mtime
+    epoch: int  # seconds since 1970 UTC: `created`

@@ -8,10 +8,11 @@ from pathlib import Path
 
 from spark_images import forms
 from spark_images.document import Section, reading
-from spark_images.pins import DebsPin, GitPin, Pin, Pins, SdistPin, WheelsPin
+from spark_images.pins import DebsPin, GitPin, Pin, Pins, RequirementsPin, SdistPin, WheelsPin
+from spark_images.smoke_commands import CHECKS
 from spark_images.targets import Target
 
-BASES = ("debian", "ngc")
+BASES = ("debian", "debian-wheel", "ngc")  # `-wheel`: what the project itself released, in place of a compile
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,7 +28,7 @@ class WheelUse:
 class CompileSpec:
     """What the build stages stand on and how much one compile job needs."""
 
-    pin: str  # the source pin; its version and commit time are the image's
+    pin: str  # a git pin or a requirements pin; its version and time are the image's
     debs: tuple[str, ...]  # sets of the debs pin for the builder's architecture
     cross_debs: tuple[tuple[str, tuple[str, ...]], ...]  # target arch -> further sets where the builder differs from it
     wheels: tuple[WheelUse, ...]
@@ -41,12 +42,29 @@ class RuntimeSpec:
 
     debs: tuple[str, ...]  # sets of the debs pin for the target's architecture
     user: str  # "10001:10001"
+    folders: tuple[str, ...]  # absolute paths; the user's own
     env: tuple[tuple[str, str], ...]
     entrypoint: tuple[str, ...]
     command: tuple[str, ...]
     ports: tuple[str, ...]  # "8080/tcp"
     workdir: str
     stop_signal: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Excuse:
+    """What the audit lets pass in an image, or what it does not let into it, and why."""
+
+    pattern: str  # of paths, where `*` stands for anything; a project's name
+    because: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class AuditSpec:
+    """What the audit has to know of an image."""
+
+    never_called: tuple[Excuse, ...] = ()  # libraries whose GPU code no target of the image ever calls
+    absent: tuple[Excuse, ...] = ()  # Python distributions that must not be there
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,6 +82,8 @@ class Image:
     compile: CompileSpec
     runtime: RuntimeSpec
     arguments: tuple[tuple[str, str], ...] = ()  # name -> value, for the template
+    audit: AuditSpec = AuditSpec()
+    smoke: tuple[str, ...] = ()  # checks of scripts/smoke that have to pass on the target's GPU
 
 
 def read_images(root: Path, *, pins: Pins, targets: tuple[Target, ...]) -> tuple[Image, ...]:
@@ -101,6 +121,8 @@ def read_image(path: Path, *, pins: Pins, targets: tuple[Target, ...]) -> Image:
             arguments=tuple(
                 (key, arguments.value(key, forms.ARGUMENT)) for key in arguments.names(forms.ARGUMENT_NAME)
             ),
+            audit=_read_audit(top.section("audit", optional=True)),
+            smoke=top.values("smoke", forms.one_of(*CHECKS), optional=True),
         )
         if supports.given and supports.empty:
             top.refuse("supports", "names no target")
@@ -112,7 +134,7 @@ def _read_compile(section: Section, pins: Pins) -> CompileSpec:
     cross_debs = section.section("cross-debs", optional=True)
     wheels = section.section("wheels", optional=True)
     return CompileSpec(
-        pin=section.value("source", _pin_of(pins, "git", GitPin)),
+        pin=section.value("source", _pin_of(pins, "git or requirements", GitPin, RequirementsPin)),
         debs=section.values("debs", _deb_set(pins)),
         cross_debs=tuple((arch, cross_debs.values(arch, _deb_set(pins))) for arch in cross_debs.names(forms.ARCH)),
         wheels=tuple(
@@ -136,15 +158,33 @@ def _read_wheels(section: Section, name: str, pins: Pins) -> WheelUse:
 
 def _read_runtime(section: Section, pins: Pins) -> RuntimeSpec:
     env = section.section("env", optional=True)
+    if section.given and not (section.has("entrypoint") or section.has("command")):
+        section.refuse("entrypoint", "is not there, and no `command`: nothing would start")
     return RuntimeSpec(
         debs=section.values("debs", _deb_set(pins)),
         user=section.value("user", forms.USER),
         env=tuple((name, env.value(name, forms.ENV_VALUE)) for name in env.names(forms.ENV_NAME)),
-        entrypoint=section.values("entrypoint", forms.WORD, distinct=False),
+        folders=section.values("folders", forms.ABSOLUTE_PATH, optional=True),
+        entrypoint=section.values("entrypoint", forms.WORD, optional=True, distinct=False),
         command=section.values("command", forms.WORD, optional=True, distinct=False),
         ports=section.values("ports", forms.PORT, optional=True),
         workdir=section.value("workdir", forms.ABSOLUTE_PATH),
         stop_signal=section.value("stop-signal", forms.STOP_SIGNAL),
+    )
+
+
+def _read_audit(section: Section) -> AuditSpec:
+    never_called = (item.section() for item in section.items("never-called"))
+    absent = (item.section() for item in section.items("absent"))
+    return AuditSpec(
+        never_called=tuple(
+            Excuse(pattern=one.value("path", forms.PATH_PATTERN), because=one.value("because", forms.TEXT))
+            for one in never_called
+        ),
+        absent=tuple(
+            Excuse(pattern=one.value("distribution", forms.PROJECT), because=one.value("because", forms.TEXT))
+            for one in absent
+        ),
     )
 
 
@@ -169,3 +209,8 @@ def _check_arches(top: Section, image: Image, pins: Pins, targets: tuple[Target,
                 top.refuse(
                     "runtime", f"set `{name}` is not resolved for {target.arch}, which target `{target.name}` is"
                 )
+        source = next((pin for pin in pins.pins if pin.name == image.compile.pin), None)
+        if target.name in supported and isinstance(source, RequirementsPin) and source.platform != target.platform:
+            top.refuse(
+                "compile", f"`{source.name}` is resolved for {source.platform}; `{target.name}` is {target.platform}"
+            )

@@ -92,7 +92,7 @@ def run_image_tests(
     results: Path,
     pytest_args: Sequence[str] = (),
 ) -> TestResults:
-    """Run images/<name>/tests against an image that the engine holds as `reference`.
+    """Run images/tests and images/<name>/tests against an image that the engine holds as `reference`.
 
     cuobjdump: as unpack_cuobjdump() returns it, None for a project without GPU images. results: a folder for what goes
     to pytest and comes from it. Raises CheckError where pytest itself failed: bad arguments, no tests.
@@ -112,10 +112,11 @@ def run_image_tests(
     described.write_text(json.dumps(asdict(subject), indent=2))
     junit = results / "junit.xml"
     junit.unlink(missing_ok=True)
-    tests = project.root / "images" / image.name / "tests"
+    images = project.root / "images"
+    tests = [str(folder) for folder in (images / "tests", images / image.name / "tests") if folder.is_dir()]
     command = [sys.executable, "-m", "pytest", "-p", "spark_images.imagetest", f"--subject={described}"]
     command += [f"--junit-xml={junit}", f"--timeout={TEST_TIMEOUT_S}", "--import-mode=importlib"]
-    command += ["-p", "no:cacheprovider", str(tests), *pytest_args]
+    command += ["-p", "no:cacheprovider", *tests, *pytest_args]
     tell(quoted(command))
     source = str(Path(__file__).parents[1])
     path = os.pathsep.join(filter(None, [source, os.environ.get("PYTHONPATH", "")]))

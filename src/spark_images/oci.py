@@ -20,7 +20,7 @@ from spark_images.layout_writer import UNCOMPRESSED, ZSTD_LEVEL, ZSTD_VERSION, n
 from spark_images.tarform import open_canonical
 
 # To be raised whenever the same raw image becomes other bytes; it is part of every plan.
-CANONICAL_FORM = f"image/1 zstd -{ZSTD_LEVEL} libzstd {'.'.join(map(str, ZSTD_VERSION))}"
+CANONICAL_FORM = f"image/2 zstd -{ZSTD_LEVEL} libzstd {'.'.join(map(str, ZSTD_VERSION))}"
 
 _MANIFESTS = (
     "application/vnd.oci.image.manifest.v1+json",

@@ -184,7 +184,7 @@ class RequirementsPin(_Pin):
     platform: str  # "linux/arm64"
     python: str  # "3.11"
     exclude_newer: datetime  # UTC; files that an index got later do not count
-    packages: tuple[str, ...]  # the releases of the sdist pins in `for`: "vllm==0.20.2"
+    packages: tuple[str, ...]  # the releases of the sdist pins in `for`, "vllm==0.20.2", and then the additions
     requirements: Requirements
 
 
@@ -230,7 +230,8 @@ def read_pins(path: Path) -> Pins:
         releases = {pin.name: f"{pin.project}=={pin.version}" for pin in pins if isinstance(pin, SdistPin)}
         for pin, section in resolved:
             named = section.values("for", forms.one_of(*releases, what="a pin of kind sdist,"))
-            pins[pins.index(pin)] = replace(pin, packages=tuple(releases[name] for name in named if name))
+            added = (f"{one.name}=={one.version}" for one in pin.requirements.additions)
+            pins[pins.index(pin)] = replace(pin, packages=(*(releases[name] for name in named if name), *added))
         return Pins(path=str(path), pins=tuple(pins))
 
 

@@ -38,6 +38,18 @@ class Input:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Source:
+    """What an image takes its version and its time from, as its template sees it."""
+
+    version: str
+    epoch: int  # seconds since 1970 UTC
+    commit: str = ""  # 40 hex digits, where it is a commit
+    python: str = ""  # "3.11", where it is installed for one
+    layers: tuple[str, ...] = ()  # lowest first, where it is installed in several
+    without: tuple[str, ...] = ()  # files that are not installed
+
+
+@dataclass(frozen=True, kw_only=True)
 class Root:
     """A root file system of .debs, as a stage starts FROM it."""
 
@@ -46,6 +58,7 @@ class Root:
     debs: tuple[LockedDeb, ...]
     slim: bool  # without what no image needs: documentation, locales
     users: tuple[tuple[str, int, int, str], ...]
+    folders: tuple[tuple[str, int, int], ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -99,6 +112,7 @@ class Plan:
                     "arch": root.arch,
                     "slim": root.slim,
                     "users": [list(user) for user in root.users],
+                    "folders": [list(folder) for folder in root.folders],
                     "debs": {deb.package: f"{deb.version} {deb.arch} sha256:{deb.sha256}" for deb in root.debs},
                 }
                 for root in self.roots
@@ -110,18 +124,19 @@ class Plan:
 
 def image_config(*, image: Image, target: Target, base: str, pins: Pins) -> ImageConfig:
     """The image's configuration: settings of image.yaml, labels from the pins, times from the source's commit."""
-    source = source_pin(image, pins)
+    source = source_of(image, pins)
     labels = {
         "io.spark-images.base": base,
         "io.spark-images.pins": json.dumps(dict(_pins_of(image, pins)), sort_keys=True, separators=(",", ":")),
         "io.spark-images.target": target.name,
         "org.opencontainers.image.description": image.description,
         "org.opencontainers.image.licenses": image.licenses,
-        "org.opencontainers.image.revision": source.commit,
         "org.opencontainers.image.source": image.source_url,
         "org.opencontainers.image.title": image.name,
         "org.opencontainers.image.version": source.version,
     }
+    if source.commit:
+        labels["org.opencontainers.image.revision"] = source.commit
     runtime = image.runtime
     return ImageConfig(
         architecture=target.arch,
@@ -133,7 +148,7 @@ def image_config(*, image: Image, target: Target, base: str, pins: Pins) -> Imag
         workdir=runtime.workdir,
         stop_signal=runtime.stop_signal,
         labels=tuple(sorted(labels.items())),
-        epoch=int(source.committed.timestamp()),
+        epoch=source.epoch,
     )
 
 
@@ -168,6 +183,7 @@ def make_plan(
             debs=_debs(debs, image.runtime.debs, target.arch),
             slim=True,
             users=(SPARK_USER,),
+            folders=tuple((path, *SPARK_USER[1:3]) for path in image.runtime.folders),
         ),
     )
     debs_pin = next(pin for pin in pins.pins if isinstance(pin, DebsPin))
@@ -200,7 +216,7 @@ def differences(old: Mapping[str, object], new: Mapping[str, object]) -> tuple[s
     for name in sorted(old_roots.keys() | new_roots.keys()):
         before, after = _mapping(old_roots.get(name)), _mapping(new_roots.get(name))
         found += _changed(f"{name} package", _mapping(before.get("debs")), _mapping(after.get("debs")))
-        for option in ("arch", "slim", "users"):
+        for option in ("arch", "slim", "users", "folders"):
             if before.get(option) != after.get(option):
                 found.append(f"{name}: {option} was {before.get(option)}, is {after.get(option)}")
     for key in ("builder", "platform", "forms"):
@@ -211,11 +227,19 @@ def differences(old: Mapping[str, object], new: Mapping[str, object]) -> tuple[s
     return tuple(found)
 
 
-def source_pin(image: Image, pins: Pins) -> GitPin:
-    """The pin whose version and commit time are the image's; the reader has made sure that it is a git pin."""
+def source_of(image: Image, pins: Pins) -> Source:
+    """Where the image's version and time come from."""
     pin = pins[image.compile.pin]
-    assert isinstance(pin, GitPin)
-    return pin
+    if isinstance(pin, GitPin):
+        return Source(version=pin.version, epoch=int(pin.committed.timestamp()), commit=pin.commit)
+    assert isinstance(pin, RequirementsPin)  # the reader has made sure
+    return Source(
+        version=pin.packages[0].partition("==")[2],
+        epoch=int(pin.exclude_newer.timestamp()),
+        python=pin.python,
+        layers=tuple(layer.name for layer in pin.requirements.layers),
+        without=tuple(file.name for file in pin.requirements.without),
+    )
 
 
 def _inputs(
@@ -228,6 +252,9 @@ def _inputs(
         elif isinstance(pin, SdistPin):
             content = sdist_content(pin)
             yield Input(path=f"sources/{content.label}", content=content)
+        elif isinstance(pin, RequirementsPin):
+            for wheel in wheels[name].wheels:
+                yield Input(path=f"layers/{wheel.layer}/{wheel.filename}", content=wheel_content(name, wheel))
     for use in image.compile.wheels:
         for role, platform, projects in (("builder", builder, use.builder), ("target", target.platform, use.target)):
             for wheel in wheels[use.pin].wheels:

@@ -14,7 +14,7 @@ from spark_images.errors import ConfigError, DriftError, UsageError, did_you_mea
 from spark_images.images import Image, read_images
 from spark_images.locks import DebsLock, WheelsLock, read_debs_lock, read_wheels_lock
 from spark_images.pins import DebsPin, ImagePin, Pins, RequirementsPin, SdistPin, WheelsPin, read_pins
-from spark_images.plan import Plan, image_config, make_plan, source_pin
+from spark_images.plan import Plan, image_config, make_plan, source_of
 from spark_images.platforms import ARCHES
 from spark_images.render import render_dockerfile
 from spark_images.targets import Target, read_targets
@@ -22,6 +22,7 @@ from spark_images.targets import Target, read_targets
 if TYPE_CHECKING:
     from spark_images.sources import SourcesLock
 
+WHEEL = "-wheel"  # how the name of a base ends whose images are made of what a project itself released
 Named = TypeVar("Named", Image, Target)
 
 
@@ -80,8 +81,17 @@ class Project:
         """The image of this name; UsageError offers the nearest one."""
         return _named(name, self.images, "image")
 
-    def variant(self, image: Image, target: str | None, base: str | None) -> tuple[Target, str]:
-        """Target and base as asked, or the image's first; UsageError when it does not support them."""
+    def target(self, name: str) -> Target:
+        """The target of this name; UsageError offers the nearest one."""
+        return _named(name, self.targets, "target")
+
+    def variant(
+        self, image: Image, target: str | None, base: str | None, origin: str | None = None
+    ) -> tuple[Target, str]:
+        """Target and base as asked, or the image's first; UsageError when it does not support them.
+
+        origin: `source` or `wheel`, which a base's name ends in where it is not compiled; None: either.
+        """
         supported = dict(image.supports)
         if target is not None:
             _named(target, self.targets, "target")
@@ -91,8 +101,16 @@ class Project:
                 f"image `{image.name}` does not support target `{target}`",
                 hint=f"supported: {', '.join(f'`{name}`' for name in supported)} ({image.path}, `supports`)",
             )
-        base = base or supported[target][0]
-        if base not in supported[target]:
+        if origin == "wheel" and base and not base.endswith(WHEEL):
+            base += WHEEL
+        fitting = [one for one in supported[target] if origin is None or one.endswith(WHEEL) == (origin == "wheel")]
+        if not fitting:
+            raise UsageError(
+                f"image `{image.name}` is not made `--from {origin}` for target `{target}`",
+                hint=f"supported: {', '.join(f'`{name}`' for name in supported[target])} ({image.path}, `supports`)",
+            )
+        base = base or fitting[0]
+        if base not in fitting:
             raise UsageError(
                 f"image `{image.name}` has no base `{base}` for target `{target}`{nearest(base, supported[target])}",
                 hint=f"supported: {', '.join(f'`{name}`' for name in supported[target])} ({image.path}, `supports`)",
@@ -113,7 +131,7 @@ class Project:
             image=image,
             target=target,
             base=base,
-            source=source_pin(image, self.pins),
+            source=source_of(image, self.pins),
             config=image_config(image=image, target=target, base=base, pins=self.pins),
             templates=self.templates,
         )
@@ -145,7 +163,11 @@ class Project:
             base=base,
             builder=builder or host_platform(),
             pins=self.pins,
-            wheels={use.pin: self.wheels_lock(use.pin) for use in image.compile.wheels},
+            wheels={
+                name: self.wheels_lock(name)
+                for name in (image.compile.pin, *(use.pin for use in image.compile.wheels))
+                if isinstance(self.pins[name], WheelsPin | RequirementsPin)
+            },
             debs=self.debs_lock,
             dockerfile=text,
             config=image_config(image=image, target=target, base=base, pins=self.pins),

@@ -8,12 +8,12 @@ from collections.abc import Mapping, Sequence
 from spark_images.errors import TemplateError
 from spark_images.imageconfig import ImageConfig
 from spark_images.images import Image
-from spark_images.pins import GitPin
+from spark_images.plan import Source
 from spark_images.targets import Target
 
 
 def render_dockerfile(
-    *, image: Image, target: Target, base: str, source: GitPin, config: ImageConfig, templates: Mapping[str, str]
+    *, image: Image, target: Target, base: str, source: Source, config: ImageConfig, templates: Mapping[str, str]
 ) -> str:
     """The Dockerfile of one image x target x base, one text for both engines; ends in a newline.
 

@@ -18,7 +18,7 @@ class Departure:
     """
 
     name: str
-    version: str = ""  # of a constraint or an override: the only one that is taken
+    version: str = ""  # of an addition, a constraint or an override: the only one that is taken
     because: str
 
 
@@ -35,6 +35,7 @@ class Requirements:
     """What one file says. layers: lowest first."""
 
     path: str  # as it was given, for messages
+    additions: tuple[Departure, ...] = ()  # what no release asks for
     constraints: tuple[Departure, ...] = ()  # what others ask for of it still counts
     overrides: tuple[Departure, ...] = ()  # what others ask for of it does not count
     exclusions: tuple[Departure, ...] = ()
@@ -64,6 +65,7 @@ def read_requirements(path: Path) -> Requirements:
         layers = top.section("layers")
         found = Requirements(
             path=str(path),
+            additions=_versions(top.section("additions", optional=True)),
             constraints=_versions(top.section("constraints", optional=True)),
             overrides=_versions(top.section("overrides", optional=True)),
             exclusions=_departures(top.section("exclusions", optional=True), forms.PROJECT),

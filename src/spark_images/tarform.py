@@ -5,6 +5,10 @@ from __future__ import annotations
 import tarfile
 from typing import BinaryIO, Protocol, cast
 
+# Of every file in an image: 1980-01-01, the first moment that zip archives and so wheels can say. A source's own time
+# would give the layers below it new digests with each release.
+FILE_TIME = 315532800
+
 
 class Writable(Protocol):
     """What a tar is written to."""

@@ -20,6 +20,8 @@ class Target:
     cpu_architecture: str  # GCC's -march for the CPU code: "armv9-a+i8mm+bf16"
     unified_memory: bool  # CPU and GPU share one memory
     description: str
+    gpu_names: tuple[str, ...] = ()  # parts of the GPU's name, of which one has to be in it: "GB10"
+    driver: str = ""  # the oldest branch of NVIDIA's driver that has to do: "580"; "" where nobody says
 
     @property
     def arch(self) -> str:
@@ -41,12 +43,17 @@ def _read_target(name: str, section: Section) -> Target:
             "cuda-architecture",
             f"`{cuda_architecture}` is not for the GPU that compute-capability names, `{compute_capability}`",
         )
+    driver = section.optional("driver", forms.DRIVER, "")
+    if driver and not compute_capability:
+        section.refuse("driver", "there is no GPU that it would drive: compute-capability is not given")
     return Target(
         name=name,
         platform=section.value("platform", forms.PLATFORM),
         compute_capability=compute_capability,
         cuda_architecture=cuda_architecture,
         cpu_architecture=section.value("cpu-architecture", forms.CPU_ARCHITECTURE),
+        gpu_names=section.values("gpu-names", forms.TEXT, optional=True),
+        driver=driver,
         unified_memory=section.optional("unified-memory", forms.TRUTH, False),
         description=section.value("description", forms.TEXT),
     )

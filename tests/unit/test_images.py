@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from values import DEBIAN_PIN, GB10, HELLO, PINS
+from values import DEBIAN_PIN, GB10, HELLO, PINS, REQUIREMENTS_PIN
 
 from spark_images.errors import ConfigError
 from spark_images.images import Image, read_image, read_images
@@ -123,6 +123,14 @@ def test_an_environment_value_may_be_any_line_of_text(tmp_path: Path) -> None:
     assert read(tmp_path, changed("runtime", "env", to={"X": value})).runtime.env == (("X", value),)
 
 
+def test_what_is_installed_must_be_for_the_targets_platform(tmp_path: Path) -> None:
+    pin = replace(REQUIREMENTS_PIN, name="app-wheels", platform="linux/amd64")
+    content = changed("compile", "source", to="app-wheels")
+    assert mistake(tmp_path, content, pins=replace(PINS, pins=(*PINS.pins, pin))) == (
+        "compile: `app-wheels` is resolved for linux/amd64; `gb10` is linux/arm64"
+    )
+
+
 def test_further_sources_may_be_sdists(tmp_path: Path) -> None:
     sdist = SdistPin(name="more", line=1, project="more", version="1", sha256="0" * 64)
     image = read(tmp_path, changed("compile", "sources", to=["more"]), pins=replace(PINS, pins=(*PINS.pins, sdist)))
@@ -143,9 +151,13 @@ def test_a_runtime_set_that_is_not_resolved_for_a_target_is_refused(tmp_path: Pa
         (
             "supports",
             {"gb10": ["debain"]},
-            "supports.gb10[0]: expected one of `debian`, `ngc`, got `debain`; did you mean",
+            "supports.gb10[0]: expected one of `debian`, `debian-wheel`, `ngc`, got `debain`; did you mean",
         ),
-        ("supports", {"gb10": []}, "supports.gb10: expected a list, each one of `debian`, `ngc`, got an empty one"),
+        (
+            "supports",
+            {"gb10": []},
+            "supports.gb10: expected a list, each one of `debian`, `debian-wheel`, `ngc`, got an empty one",
+        ),
         ("supports", {}, "supports: names no target"),
         ("licenses", "MIT; see below", "licenses: expected an SPDX expression"),
         ("template", "../../x.j2", "template: expected a file name"),
@@ -155,9 +167,9 @@ def test_a_runtime_set_that_is_not_resolved_for_a_target_is_refused(tmp_path: Pa
         (
             "compile.source",
             "helo",
-            "compile.source: expected a pin of kind git, `hello`, got `helo`; did you mean `hello`?",
+            "compile.source: expected a pin of kind git or requirements, `hello`, got `helo`; did you mean `hello`?",
         ),
-        ("compile.source", "tools", "compile.source: expected a pin of kind git, `hello`, got `tools`"),
+        ("compile.source", "tools", "compile.source: expected a pin of kind git or requirements, `hello`, got `tools`"),
         (
             "compile.debs",
             ["biuld"],
@@ -181,6 +193,8 @@ def test_a_runtime_set_that_is_not_resolved_for_a_target_is_refused(tmp_path: Pa
             "runtime.env.X: expected a line of text that is not empty, got `a\\nRUN id`",
         ),
         ("runtime.env", {"X=Y": "a"}, "runtime.env.X=Y: expected a variable's name as key"),
+        ("runtime.entrypoint", None, "runtime.entrypoint: is not there, and no `command`: nothing would start"),
+        ("runtime.folders", ["models"], "runtime.folders[0]: expected an absolute path"),
         ("runtime.entrypoint", ["/a b"], "runtime.entrypoint[0]: expected a word of a command"),
         ("runtime.entrypoint", "/hello", "runtime.entrypoint: expected a list"),
         ("runtime.ports", ["80800/tcp"], "runtime.ports[0]: expected a port, as `8080/tcp`, got `80800/tcp`"),

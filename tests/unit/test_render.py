@@ -8,17 +8,20 @@ import subprocess
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from values import CONFIG, GB10, HELLO, HELLO_PIN
+from values import CONFIG, GB10, HELLO
 
 from spark_images.errors import TemplateError
+from spark_images.plan import Source
 from spark_images.render import exec_form, quoted, render_dockerfile
+
+SOURCE = Source(version="b12", epoch=0)
 
 printable = st.text(st.characters(min_codepoint=0x20, exclude_characters="\x7f", exclude_categories=["Cs", "Cc"]))
 
 
 def render(template: str) -> str:
     return render_dockerfile(
-        image=HELLO, target=GB10, base="debian", source=HELLO_PIN, config=CONFIG, templates={HELLO.template: template}
+        image=HELLO, target=GB10, base="debian", source=SOURCE, config=CONFIG, templates={HELLO.template: template}
     )
 
 
@@ -37,7 +40,7 @@ def test_a_syntax_error_names_template_and_line() -> None:
 
 def test_a_missing_template_says_who_names_it() -> None:
     with pytest.raises(TemplateError) as caught:
-        render_dockerfile(image=HELLO, target=GB10, base="debian", source=HELLO_PIN, config=CONFIG, templates={})
+        render_dockerfile(image=HELLO, target=GB10, base="debian", source=SOURCE, config=CONFIG, templates={})
     assert caught.value.what == "templates/hello.Dockerfile.j2: no such template"
     assert HELLO.path in caught.value.hint
 

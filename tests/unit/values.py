@@ -129,6 +129,7 @@ HELLO = Image(
     runtime=RuntimeSpec(
         debs=("runtime",),
         user="10001:10001",
+        folders=(),
         env=(("PATH", "/usr/bin"),),
         entrypoint=("/hello",),
         command=(),

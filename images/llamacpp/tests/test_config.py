@@ -1,22 +1,8 @@
-"""What the image says of itself, as the engine reads it."""
+"""How the image starts."""
 
 from __future__ import annotations
 
 from typing import Any
-
-from docker import DockerClient
-
-from spark_images.imagetest import ImageUnderTest
-from spark_images.plan import image_config
-
-
-def test_image_is_for_the_targets_platform(client: DockerClient, under_test: ImageUnderTest) -> None:
-    attributes = client.images.get(under_test.reference).attrs
-    assert f"{attributes['Os']}/{attributes['Architecture']}" == under_test.target.platform
-
-
-def test_image_runs_as_a_user_that_is_not_root(config: dict[str, Any]) -> None:
-    assert config["User"] == "10001:10001"
 
 
 def test_image_starts_the_server_by_its_absolute_path(config: dict[str, Any]) -> None:
@@ -26,40 +12,3 @@ def test_image_starts_the_server_by_its_absolute_path(config: dict[str, Any]) ->
 def test_image_listens_where_it_says_that_it_does(config: dict[str, Any]) -> None:
     assert "LLAMA_ARG_HOST=0.0.0.0" in config["Env"]  # and its port is 8080 by itself: see test_server.py
     assert list(config["ExposedPorts"]) == ["8080/tcp"]
-
-
-def test_image_asks_for_the_gpu_when_nvidias_runtime_starts_it(config: dict[str, Any]) -> None:
-    assert {"NVIDIA_VISIBLE_DEVICES=all", "NVIDIA_DRIVER_CAPABILITIES=compute,utility"} <= set(config["Env"])
-
-
-def test_no_build_setting_stayed_in_the_environment(config: dict[str, Any]) -> None:
-    names = {entry.partition("=")[0] for entry in config["Env"]}
-    assert names.isdisjoint({"MAX_JOBS", "JOBS", "MEMORY_MIB", "SOURCE_DATE_EPOCH", "CCACHE_DIR", "NVCC_APPEND_FLAGS"})
-    assert [entry for entry in config["Env"] if entry.endswith("=")] == []
-
-
-def test_configuration_is_what_image_yaml_and_the_pins_say(config: dict[str, Any], under_test: ImageUnderTest) -> None:
-    said = image_config(
-        image=under_test.image, target=under_test.target, base=under_test.base, pins=under_test.project.pins
-    )
-    assert set(config["Env"]) == {f"{name}={value}" for name, value in said.env}
-    assert tuple(config["Entrypoint"]) == said.entrypoint
-    assert tuple(config["Cmd"] or ()) == said.command
-    assert config["User"] == said.user
-    assert (config["WorkingDir"] or "/") == (said.workdir or "/")
-    assert (config.get("StopSignal") or "SIGTERM") == (said.stop_signal or "SIGTERM")
-    assert dict(said.labels).items() <= config["Labels"].items()
-
-
-def test_labels_say_what_it_is_and_what_it_was_made_from(config: dict[str, Any], under_test: ImageUnderTest) -> None:
-    labels = config["Labels"]
-    described = ("title", "description", "version", "revision", "licenses", "source")
-    names = {f"org.opencontainers.image.{name}" for name in described}
-    names |= {f"io.spark-images.{name}" for name in ("plan-id", "target", "base", "pins")}
-    assert {name for name in names if not labels.get(name)} == set()
-    assert labels["io.spark-images.plan-id"].startswith(under_test.reference.rpartition(":")[2])
-
-
-def test_only_our_labels_are_there(config: dict[str, Any]) -> None:
-    ours = ("org.opencontainers.image.", "io.spark-images.")
-    assert [name for name in config["Labels"] if not name.startswith(ours)] == []

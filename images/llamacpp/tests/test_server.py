@@ -18,7 +18,7 @@ from docker.models.containers import Container
 
 from spark_images.engine.containers import running
 from spark_images.imagetest import ImageUnderTest
-from spark_images.plan import source_pin
+from spark_images.plan import source_of
 from spark_images.tinygguf import greedy_answer, prompt_tokens, write_tiny_gguf
 
 MODELS = "/models"
@@ -188,7 +188,7 @@ def test_bad_request_is_refused_and_the_server_goes_on(server: Server) -> None:
 
 
 def test_server_names_the_pinned_build(server: Server, under_test: ImageUnderTest) -> None:
-    pin = source_pin(under_test.image, under_test.project.pins)
+    pin = source_of(under_test.image, under_test.project.pins)
     number, dash, commit = server.complete(PROMPTS[0], tokens=1)["system_fingerprint"].partition("-")
     assert (number, dash) == (pin.version, "-")
     assert len(commit) >= 7
@@ -196,7 +196,7 @@ def test_server_names_the_pinned_build(server: Server, under_test: ImageUnderTes
 
 
 def test_version_prints_the_pinned_build(start: Start, under_test: ImageUnderTest) -> None:
-    pin = source_pin(under_test.image, under_test.project.pins)
+    pin = source_of(under_test.image, under_test.project.pins)
     with start("--version") as container:
         status = container.wait(timeout=EXIT_TIMEOUT_S)["StatusCode"]
         printed = log_of(container)

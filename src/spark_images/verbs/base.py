@@ -39,6 +39,12 @@ def variant(added: argparse.ArgumentParser) -> None:
     added.add_argument("image", help="a folder below images/")
     added.add_argument("--target", help="a machine of images/targets.yaml (default: the image's first)")
     added.add_argument("--base", help="what the image stands on (default: the image's first for the target)")
+    added.add_argument(
+        "--from",
+        dest="origin",
+        choices=("source", "wheel"),
+        help="wheel: what the project itself released, in place of a compile (default: the image's first)",
+    )
 
 
 def engine(added: argparse.ArgumentParser) -> None:
@@ -62,7 +68,7 @@ def variant_of(options: argparse.Namespace) -> tuple[Project, Image, Target, str
     """Project, image, target and base as asked for; UsageError offers the nearest names."""
     project = project_of(options)
     image = project.image(options.image)
-    return (project, image, *project.variant(image, options.target, options.base))
+    return (project, image, *project.variant(image, options.target, options.base, options.origin))
 
 
 def cache_of_user() -> Cache:
