@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from spark_images.cache import Cache
 from spark_images.errors import CanonicalError, UsageError
 from spark_images.exclusive import alone, try_alone
-from spark_images.imageconfig import PLAN_LABEL
+from spark_images.imageconfig import PLAN_LABEL, standing_on
 from spark_images.images import Image
 from spark_images.plan import Plan, Root, differences
 from spark_images.project import Project
@@ -121,6 +121,7 @@ def _attempt(
     from spark_images.allowance import allow
     from spark_images.engine import able_engine
     from spark_images.fetch import fetch
+    from spark_images.pinned_image import fetch_image
     from spark_images.record import RecordWriter, read_records
     from spark_images.store import Store
     from spark_images.workfolder import remove_abandoned
@@ -148,6 +149,8 @@ def _attempt(
         *(f"  {line}" for line in allowance.lines()),
     )
     fetch(plan.contents, store=store)
+    for image_pin, platform in plan.images:
+        fetch_image(image_pin, store=store, platform=platform)
     record = RecordWriter.start(
         cache.records,
         plan_id=plan.plan_id,
@@ -275,6 +278,8 @@ def _place(plan: Plan, raw: Path, base: Layout, cache: Cache) -> Layout:
     place = cache.images / plan.plan_id
     with work_folder(cache, "canonical") as folder:
         config = replace(plan.config, labels=((PLAN_LABEL, plan.plan_id), *plan.config.labels))
+        if plan.root("runtime-root").image:
+            config = standing_on(config, base.config)
         made = write_canonical(
             raw=raw,
             base=base,
@@ -305,21 +310,25 @@ def _place(plan: Plan, raw: Path, base: Layout, cache: Cache) -> Layout:
 
 
 def root_image(root: Root, plan: Plan, store: Store, cache: Cache) -> RootImage:
-    """The root as a stage stands on it, assembled if the cache has none; its .debs are in the store."""
+    """The root as a stage stands on it, assembled if the cache has none; all that it is made of is in the store."""
     from spark_images.debian import cached_root
     from spark_images.engine.base import RootImage
     from spark_images.oci import read_layout
+    from spark_images.pinned_image import cached_image
 
-    layout = cached_root(
-        root.name,
-        [(deb, store.path(f"sha256:{deb.sha256}")) for deb in root.debs],
-        arch=root.arch,
-        epoch=FILE_TIME,
-        slim=root.slim,
-        users=root.users,
-        folders=root.folders,
-        cache=cache,
-    )
+    if root.image:
+        layout = cached_image(root.image, store, platform=f"linux/{root.arch}", cache=cache)
+    else:
+        layout = cached_root(
+            root.name,
+            [(deb, store.path(f"sha256:{deb.sha256}")) for deb in root.debs],
+            arch=root.arch,
+            epoch=FILE_TIME,
+            slim=root.slim,
+            users=root.users,
+            folders=root.folders,
+            cache=cache,
+        )
     return RootImage(name=root.name, layout=layout, digest=read_layout(layout).manifest_digest)
 
 

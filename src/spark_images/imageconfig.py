@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
 
 PLAN_LABEL = "io.spark-images.plan-id"  # added last: a Dockerfile cannot hold the plan_id, which is taken over its text
 
@@ -22,3 +24,14 @@ class ImageConfig:
     stop_signal: str
     labels: tuple[tuple[str, str], ...]
     epoch: int  # seconds since 1970 UTC: `created`
+
+
+def standing_on(config: ImageConfig, base: Mapping[str, Any]) -> ImageConfig:
+    """The configuration of an image on a pinned one, whose environment and entry point stay where it says nothing else.
+
+    base: the pinned image's OCI config. Its entry point sets up its CUDA for the host's driver, so it has to stay.
+    """
+    settings = base.get("config") or {}
+    env = dict(entry.partition("=")[::2] for entry in settings.get("Env") or ()) | dict(config.env)
+    entrypoint = config.entrypoint or tuple(settings.get("Entrypoint") or ())
+    return replace(config, env=tuple(env.items()), entrypoint=entrypoint)

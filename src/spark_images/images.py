@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TypedDict
 
 from spark_images import forms
 from spark_images.document import Section, reading
-from spark_images.pins import DebsPin, GitPin, Pin, Pins, RequirementsPin, SdistPin, WheelsPin
+from spark_images.pins import DebsPin, GitPin, ImagePin, Pin, Pins, RequirementsPin, SdistPin, WheelsPin
 from spark_images.smoke_commands import CHECKS
 from spark_images.targets import Target
 
@@ -30,6 +31,7 @@ class CompileSpec:
 
     pin: str  # a git pin or a requirements pin; its version and time are the image's
     debs: tuple[str, ...]  # sets of the debs pin for the builder's architecture
+    image: str  # in place of these the image pin that compiling is done in; "" where it is debs
     cross_debs: tuple[tuple[str, tuple[str, ...]], ...]  # target arch -> further sets where the builder differs from it
     wheels: tuple[WheelUse, ...]
     gib_per_job: float  # largest peak of one compiler process, GiB
@@ -41,6 +43,7 @@ class RuntimeSpec:
     """The image's configuration (the OCI image config is written from this) and what it stands on."""
 
     debs: tuple[str, ...]  # sets of the debs pin for the target's architecture
+    image: str  # in place of these the image pin that the image stands on; "" where it is debs
     user: str  # "10001:10001"
     folders: tuple[str, ...]  # absolute paths; the user's own
     env: tuple[tuple[str, str], ...]
@@ -49,6 +52,16 @@ class RuntimeSpec:
     ports: tuple[str, ...]  # "8080/tcp"
     workdir: str
     stop_signal: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Way:
+    """How an image is made on one base."""
+
+    template: str  # file in templates/
+    scripts: tuple[str, ...]  # files of scripts/ that the build steps run; they are part of the plan
+    compile: CompileSpec
+    runtime: RuntimeSpec
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,8 +95,16 @@ class Image:
     compile: CompileSpec
     runtime: RuntimeSpec
     arguments: tuple[tuple[str, str], ...] = ()  # name -> value, for the template
+    others: tuple[tuple[str, Way], ...] = ()  # base -> how it is made there, where not as above
     audit: AuditSpec = AuditSpec()
     smoke: tuple[str, ...] = ()  # checks of scripts/smoke that have to pass on the target's GPU
+
+    def on(self, base: str) -> Image:
+        """The image as it is made on that base."""
+        way = dict(self.others).get(base)
+        if way is None:
+            return self
+        return replace(self, template=way.template, scripts=way.scripts, compile=way.compile, runtime=way.runtime)
 
 
 def read_images(root: Path, *, pins: Pins, targets: tuple[Target, ...]) -> tuple[Image, ...]:
@@ -104,22 +125,27 @@ def read_image(path: Path, *, pins: Pins, targets: tuple[Target, ...]) -> Image:
             top.refuse("", f"the folder `{name}` is not called by {forms.NAME.expected}")
         supports = top.section("supports")
         arguments = top.section("arguments", optional=True)
+        bases = top.section("bases", optional=True)
+        way = _read_way(top, None, pins)
         image = Image(
             name=name,
             path=str(path),
             description=top.value("description", forms.TEXT),
             licenses=top.value("licenses", forms.LICENSES),
             source_url=top.value("source-url", forms.URL),
-            template=top.value("template", forms.FILE_NAME),
-            scripts=top.values("scripts", forms.FILE_NAME),
+            template=way.template,
+            scripts=way.scripts,
             supports=tuple(
                 (target, supports.values(target, forms.one_of(*BASES)))
                 for target in supports.names(forms.one_of(*(target.name for target in targets), what="a target,"))
             ),
-            compile=_read_compile(top.section("compile"), pins),
-            runtime=_read_runtime(top.section("runtime"), pins),
+            compile=way.compile,
+            runtime=way.runtime,
             arguments=tuple(
                 (key, arguments.value(key, forms.ARGUMENT)) for key in arguments.names(forms.ARGUMENT_NAME)
+            ),
+            others=tuple(
+                (base, _read_way(bases.section(base), way, pins)) for base in bases.names(forms.one_of(*BASES))
             ),
             audit=_read_audit(top.section("audit", optional=True)),
             smoke=top.values("smoke", forms.one_of(*CHECKS), optional=True),
@@ -130,12 +156,31 @@ def read_image(path: Path, *, pins: Pins, targets: tuple[Target, ...]) -> Image:
         return image
 
 
+def _read_way(section: Section, otherwise: Way | None, pins: Pins) -> Way:
+    """What the section says; what it does not say is as `otherwise`."""
+
+    return Way(
+        template=otherwise.template
+        if otherwise and not section.has("template")
+        else section.value("template", forms.FILE_NAME),
+        scripts=otherwise.scripts
+        if otherwise and not section.has("scripts")
+        else section.values("scripts", forms.FILE_NAME),
+        compile=otherwise.compile
+        if otherwise and not section.has("compile")
+        else _read_compile(section.section("compile"), pins),
+        runtime=otherwise.runtime
+        if otherwise and not section.has("runtime")
+        else _read_runtime(section.section("runtime"), pins),
+    )
+
+
 def _read_compile(section: Section, pins: Pins) -> CompileSpec:
     cross_debs = section.section("cross-debs", optional=True)
     wheels = section.section("wheels", optional=True)
     return CompileSpec(
         pin=section.value("source", _pin_of(pins, "git or requirements", GitPin, RequirementsPin)),
-        debs=section.values("debs", _deb_set(pins)),
+        **_stands_on(section, pins),
         cross_debs=tuple((arch, cross_debs.values(arch, _deb_set(pins))) for arch in cross_debs.names(forms.ARCH)),
         wheels=tuple(
             _read_wheels(wheels.section(name), name, pins) for name in wheels.names(_pin_of(pins, "wheels", WheelsPin))
@@ -161,7 +206,7 @@ def _read_runtime(section: Section, pins: Pins) -> RuntimeSpec:
     if section.given and not (section.has("entrypoint") or section.has("command")):
         section.refuse("entrypoint", "is not there, and no `command`: nothing would start")
     return RuntimeSpec(
-        debs=section.values("debs", _deb_set(pins)),
+        **_stands_on(section, pins),
         user=section.value("user", forms.USER),
         env=tuple((name, env.value(name, forms.ENV_VALUE)) for name in env.names(forms.ENV_NAME)),
         folders=section.values("folders", forms.ABSOLUTE_PATH, optional=True),
@@ -188,6 +233,19 @@ def _read_audit(section: Section) -> AuditSpec:
     )
 
 
+class _Ground(TypedDict):
+    debs: tuple[str, ...]
+    image: str
+
+
+def _stands_on(section: Section, pins: Pins) -> _Ground:
+    if section.has("image") and section.has("debs"):
+        section.refuse("image", "beside `debs`: it stands on one or on the other")
+    if section.has("image"):
+        return {"debs": (), "image": section.value("image", _pin_of(pins, "image", ImagePin))}
+    return {"debs": section.values("debs", _deb_set(pins)), "image": ""}
+
+
 def _pin_of(pins: Pins, kind: str, *classes: type[Pin]) -> forms.Form[str]:
     return forms.one_of(*(pin.name for pin in pins.pins if isinstance(pin, classes)), what=f"a pin of kind {kind},")
 
@@ -202,15 +260,15 @@ def _arches_of_sets(pins: Pins) -> Iterable[tuple[str, tuple[str, ...]]]:
 
 def _check_arches(top: Section, image: Image, pins: Pins, targets: tuple[Target, ...]) -> None:
     arches = dict(_arches_of_sets(pins))
-    supported = dict(image.supports)
-    for target in targets:
-        for name in image.runtime.debs if target.name in supported else ():
-            if target.arch not in arches.get(name, (target.arch,)):
-                top.refuse(
-                    "runtime", f"set `{name}` is not resolved for {target.arch}, which target `{target.name}` is"
-                )
-        source = next((pin for pin in pins.pins if pin.name == image.compile.pin), None)
-        if target.name in supported and isinstance(source, RequirementsPin) and source.platform != target.platform:
-            top.refuse(
-                "compile", f"`{source.name}` is resolved for {source.platform}; `{target.name}` is {target.platform}"
-            )
+    sources = {pin.name: pin for pin in pins.pins}
+    platforms = {target.name: target for target in targets}
+    for name, bases in image.supports:
+        for base in bases if name in platforms else ():
+            target, made = platforms[name], image.on(base)
+            for debs in made.runtime.debs:
+                if target.arch not in arches.get(debs, (target.arch,)):
+                    top.refuse("runtime", f"set `{debs}` is not resolved for {target.arch}, which target `{name}` is")
+            source = sources.get(made.compile.pin)
+            if isinstance(source, RequirementsPin) and source.platform != target.platform:
+                text = f"`{source.name}` is resolved for {source.platform}; `{name}` is {target.platform}"
+                top.refuse("compile", text)

@@ -51,7 +51,7 @@ class Source:
 
 @dataclass(frozen=True, kw_only=True)
 class Root:
-    """A root file system of .debs, as a stage starts FROM it."""
+    """What a stage starts FROM: a root file system of .debs, or a pinned image."""
 
     name: str  # "build-root" or "runtime-root"
     arch: str
@@ -59,6 +59,7 @@ class Root:
     slim: bool  # without what no image needs: documentation, locales
     users: tuple[tuple[str, int, int, str], ...]
     folders: tuple[tuple[str, int, int], ...] = ()
+    image: ImagePin | None = None  # then all above but the name and arch is empty
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,14 +87,22 @@ class Plan:
     @property
     def plan_id(self) -> str:
         """64 hex digits: sha256 of the canonical JSON of document()."""
-        text = json.dumps(self.document(), sort_keys=True, separators=(",", ":"), ensure_ascii=False)
-        return hashlib.sha256(text.encode()).hexdigest()
+        return plan_id_of(self.document())
 
     @property
     def contents(self) -> tuple[Content, ...]:
         """Everything that must be in the store before the build, each content once."""
         every = (*(entry.content for entry in self.inputs), *self.deb_contents)
         return tuple({content.digest: content for content in every}.values())
+
+    def root(self, name: str) -> Root:
+        """The root that stages start FROM by this name."""
+        return next(root for root in self.roots if root.name == name)
+
+    @property
+    def images(self) -> tuple[tuple[ImagePin, str], ...]:
+        """The pinned images that must be in the store before the build, each with the platform that is needed of it."""
+        return tuple(dict.fromkeys((root.image, f"linux/{root.arch}") for root in self.roots if root.image))
 
     def document(self) -> dict[str, object]:
         """The plan as JSON-able data: what plan_id is taken over and what two plans are compared by."""
@@ -114,6 +123,7 @@ class Plan:
                     "users": [list(user) for user in root.users],
                     "folders": [list(folder) for folder in root.folders],
                     "debs": {deb.package: f"{deb.version} {deb.arch} sha256:{deb.sha256}" for deb in root.debs},
+                    "image": root.image.digest if root.image else "",
                 }
                 for root in self.roots
             },
@@ -176,14 +186,22 @@ def make_plan(
     if builder_arch != target.arch:
         build_sets += dict(image.compile.cross_debs).get(target.arch, ())
     roots = (
-        Root(name="build-root", arch=builder_arch, debs=_debs(debs, build_sets, builder_arch), slim=False, users=()),
+        Root(
+            name="build-root",
+            arch=builder_arch,
+            debs=_debs(debs, build_sets, builder_arch),
+            slim=False,
+            users=(),
+            image=_image_pin(image.compile.image, pins),
+        ),
         Root(
             name="runtime-root",
             arch=target.arch,
             debs=_debs(debs, image.runtime.debs, target.arch),
             slim=True,
-            users=(SPARK_USER,),
+            users=() if image.runtime.image else (SPARK_USER,),
             folders=tuple((path, *SPARK_USER[1:3]) for path in image.runtime.folders),
+            image=_image_pin(image.runtime.image, pins),
         ),
     )
     debs_pin = next(pin for pin in pins.pins if isinstance(pin, DebsPin))
@@ -206,6 +224,12 @@ def make_plan(
     )
 
 
+def plan_id_of(document: Mapping[str, object]) -> str:
+    """The plan_id of a plan's document: 64 hex digits."""
+    text = json.dumps(document, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
 def differences(old: Mapping[str, object], new: Mapping[str, object]) -> tuple[str, ...]:
     """What changed between two plan documents, a sentence each, outermost cause first; empty when nothing did."""
     old, new = (json.loads(json.dumps(document)) for document in (old, new))  # one may have been read from a record
@@ -216,7 +240,7 @@ def differences(old: Mapping[str, object], new: Mapping[str, object]) -> tuple[s
     for name in sorted(old_roots.keys() | new_roots.keys()):
         before, after = _mapping(old_roots.get(name)), _mapping(new_roots.get(name))
         found += _changed(f"{name} package", _mapping(before.get("debs")), _mapping(after.get("debs")))
-        for option in ("arch", "slim", "users", "folders"):
+        for option in ("arch", "slim", "users", "folders", "image"):
             if before.get(option) != after.get(option):
                 found.append(f"{name}: {option} was {before.get(option)}, is {after.get(option)}")
     for key in ("builder", "platform", "forms"):
@@ -262,14 +286,23 @@ def _inputs(
                     yield Input(path=f"wheels/{role}/{wheel.filename}", content=wheel_content(use.pin, wheel))
 
 
+def _image_pin(name: str, pins: Pins) -> ImagePin | None:
+    pin = pins[name] if name else None
+    assert pin is None or isinstance(pin, ImagePin)  # the reader has made sure
+    return pin
+
+
 def _debs(lock: DebsLock, sets: Iterable[str], arch: str) -> tuple[LockedDeb, ...]:
     wanted = {f"{name}/{arch}" for name in sets}
     return tuple(deb for deb in lock.debs if wanted.intersection(deb.sets))
 
 
 def _pin_names(image: Image, pins: Pins) -> tuple[str, ...]:
-    debs = next(pin.name for pin in pins.pins if isinstance(pin, DebsPin))
-    return (image.compile.pin, *image.compile.sources, *(use.pin for use in image.compile.wheels), debs)
+    debs = (
+        [pin.name for pin in pins.pins if isinstance(pin, DebsPin)] if image.compile.debs or image.runtime.debs else []
+    )
+    images = dict.fromkeys(name for name in (image.compile.image, image.runtime.image) if name)
+    return (image.compile.pin, *image.compile.sources, *(use.pin for use in image.compile.wheels), *debs, *images)
 
 
 def _pins_of(image: Image, pins: Pins) -> tuple[tuple[str, str], ...]:

@@ -127,6 +127,7 @@ class Project:
 
     def rendered(self, image: Image, target: Target, base: str) -> str:
         """The Dockerfile as the sources render to now."""
+        image = image.on(base)
         return render_dockerfile(
             image=image,
             target=target,
@@ -150,6 +151,15 @@ class Project:
         from spark_images.debian import ROOT_FORM
         from spark_images.oci import CANONICAL_FORM
 
+        builder = builder or host_platform()
+        image = image.on(base)
+        if image.compile.image and builder != target.platform:
+            raise UsageError(
+                f"on base `{base}` `{image.name}` is compiled inside `{image.compile.image}`, an image for the target",
+                why=[f"the target is {target.platform}, this builds on {builder}"],
+                hint=f"build it on a {target.platform} machine, or take another base: "
+                + ", ".join(f"`{one}`" for one in dict(image.supports)[target.name] if one != base),
+            )
         text = self.rendered(image, target, base)
         committed = self.dockerfile_path(image, target, base)
         if not committed.exists() or committed.read_text() != text:
@@ -161,7 +171,7 @@ class Project:
             image=image,
             target=target,
             base=base,
-            builder=builder or host_platform(),
+            builder=builder,
             pins=self.pins,
             wheels={
                 name: self.wheels_lock(name)

@@ -122,12 +122,14 @@ HELLO = Image(
     compile=CompileSpec(
         pin="hello",
         debs=("build",),
+        image="",
         cross_debs=(("arm64", ("cross-arm64",)),),
         wheels=(WheelUse(pin="tools", builder=("nvcc",), target=("nvcc", "cublas")),),
         gib_per_job=1.0,
     ),
     runtime=RuntimeSpec(
         debs=("runtime",),
+        image="",
         user="10001:10001",
         folders=(),
         env=(("PATH", "/usr/bin"),),

@@ -68,7 +68,8 @@ def variant_of(options: argparse.Namespace) -> tuple[Project, Image, Target, str
     """Project, image, target and base as asked for; UsageError offers the nearest names."""
     project = project_of(options)
     image = project.image(options.image)
-    return (project, image, *project.variant(image, options.target, options.base, options.origin))
+    target, base = project.variant(image, options.target, options.base, options.origin)
+    return project, image.on(base), target, base
 
 
 def cache_of_user() -> Cache:

@@ -35,6 +35,7 @@ def add(verbs: Verbs) -> None:
 
 def _fetch(options: argparse.Namespace) -> int:
     from spark_images.fetch import fetch
+    from spark_images.pinned_image import fetch_image
     from spark_images.store import Store
     from spark_images.terminal import tell
     from spark_images.units import format_duration, format_size
@@ -46,9 +47,13 @@ def _fetch(options: argparse.Namespace) -> int:
     contents = {content.digest: content for plan in plans for content in plan.contents}
     if inspect := inspect_content(project):
         contents[inspect.digest] = inspect
-    done = fetch(tuple(contents.values()), store=Store(cache_of_user().store))
+    store = Store(cache_of_user().store)
+    done = fetch(tuple(contents.values()), store=store)
     brought = f"{format_size(done.bytes)} in {format_duration(done.seconds)}"
     tell(f"fetched {done.files} files, {brought}; {done.already} were there already")
+    for pin, platform in dict.fromkeys(one for plan in plans for one in plan.images):
+        fetch_image(pin, store=store, platform=platform)
+        tell(f"fetched {pin.ref} for {platform}")
     return 0
 
 
