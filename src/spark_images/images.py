@@ -26,6 +26,15 @@ class WheelUse:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Toolkit:
+    """Another CUDA for one target: all of an image, mounted beside the inputs, in place of a pin's wheels."""
+
+    target: str
+    image: str  # an image pin
+    instead_of: str  # a wheels pin
+
+
+@dataclass(frozen=True, kw_only=True)
 class CompileSpec:
     """What the build stages stand on and how much one compile job needs."""
 
@@ -35,7 +44,17 @@ class CompileSpec:
     cross_debs: tuple[tuple[str, tuple[str, ...]], ...]  # target arch -> further sets where the builder differs from it
     wheels: tuple[WheelUse, ...]
     gib_per_job: float  # largest peak of one compiler process, GiB
+    toolkits: tuple[Toolkit, ...] = ()
     sources: tuple[str, ...] = ()  # further source pins, mounted as they are
+
+    def toolkit(self, target: str) -> Toolkit | None:
+        """The target's own CUDA, where it has one."""
+        return next((toolkit for toolkit in self.toolkits if toolkit.target == target), None)
+
+    def wheels_for(self, target: str) -> tuple[WheelUse, ...]:
+        """The wheels that take part in a compile for the target."""
+        toolkit = self.toolkit(target)
+        return tuple(use for use in self.wheels if toolkit is None or use.pin != toolkit.instead_of)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -178,6 +197,7 @@ def _read_way(section: Section, otherwise: Way | None, pins: Pins) -> Way:
 def _read_compile(section: Section, pins: Pins) -> CompileSpec:
     cross_debs = section.section("cross-debs", optional=True)
     wheels = section.section("wheels", optional=True)
+    toolkits = section.section("toolkits", optional=True)
     return CompileSpec(
         pin=section.value("source", _pin_of(pins, "git or requirements", GitPin, RequirementsPin)),
         **_stands_on(section, pins),
@@ -186,7 +206,16 @@ def _read_compile(section: Section, pins: Pins) -> CompileSpec:
             _read_wheels(wheels.section(name), name, pins) for name in wheels.names(_pin_of(pins, "wheels", WheelsPin))
         ),
         gib_per_job=section.value("gib-per-job", forms.GIB),
+        toolkits=tuple(_read_toolkit(toolkits.section(name), name, pins) for name in toolkits.names(forms.NAME)),
         sources=section.values("sources", _pin_of(pins, "git or sdist", GitPin, SdistPin), optional=True),
+    )
+
+
+def _read_toolkit(section: Section, target: str, pins: Pins) -> Toolkit:
+    return Toolkit(
+        target=target,
+        image=section.value("image", _pin_of(pins, "image", ImagePin)),
+        instead_of=section.value("instead-of", _pin_of(pins, "wheels", WheelsPin)),
     )
 
 

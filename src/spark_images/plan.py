@@ -137,7 +137,7 @@ def image_config(*, image: Image, target: Target, base: str, pins: Pins) -> Imag
     source = source_of(image, pins)
     labels = {
         "io.spark-images.base": base,
-        "io.spark-images.pins": json.dumps(dict(_pins_of(image, pins)), sort_keys=True, separators=(",", ":")),
+        "io.spark-images.pins": json.dumps(dict(_pins_of(image, target, pins)), sort_keys=True, separators=(",", ":")),
         "io.spark-images.target": target.name,
         "org.opencontainers.image.description": image.description,
         "org.opencontainers.image.licenses": image.licenses,
@@ -185,7 +185,7 @@ def make_plan(
     build_sets = [*image.compile.debs]
     if builder_arch != target.arch:
         build_sets += dict(image.compile.cross_debs).get(target.arch, ())
-    roots = (
+    roots: tuple[Root, ...] = (
         Root(
             name="build-root",
             arch=builder_arch,
@@ -204,8 +204,11 @@ def make_plan(
             image=_image_pin(image.runtime.image, pins),
         ),
     )
+    if toolkit := image.compile.toolkit(target.name):
+        pin = _image_pin(toolkit.image, pins)
+        roots += (Root(name="toolkit", arch=builder_arch, debs=(), slim=False, users=(), image=pin),)
     debs_pin = next(pin for pin in pins.pins if isinstance(pin, DebsPin))
-    taking_part = [pins[name] for name in _pin_names(image, pins)]
+    taking_part = [pins[name] for name in _pin_names(image, target, pins)]
     return Plan(
         image=image.name,
         target=target.name,
@@ -218,7 +221,7 @@ def make_plan(
         inputs=tuple(sorted(_inputs(image, target, builder, pins, wheels), key=lambda entry: entry.path)),
         roots=roots,
         forms=tuple(forms),
-        pins=_pins_of(image, pins),
+        pins=_pins_of(image, target, pins),
         unverified=tuple(f"{pin.name}: {pin.unverified}" for pin in taking_part if pin.unverified),
         deb_contents=tuple(deb_content(debs_pin, deb) for root in roots for deb in root.debs),
     )
@@ -279,7 +282,7 @@ def _inputs(
         elif isinstance(pin, RequirementsPin):
             for wheel in wheels[name].wheels:
                 yield Input(path=f"layers/{wheel.layer}/{wheel.filename}", content=wheel_content(name, wheel))
-    for use in image.compile.wheels:
+    for use in image.compile.wheels_for(target.name):
         for role, platform, projects in (("builder", builder, use.builder), ("target", target.platform, use.target)):
             for wheel in wheels[use.pin].wheels:
                 if wheel.project in projects and wheel.platform in (platform, "any"):
@@ -297,16 +300,17 @@ def _debs(lock: DebsLock, sets: Iterable[str], arch: str) -> tuple[LockedDeb, ..
     return tuple(deb for deb in lock.debs if wanted.intersection(deb.sets))
 
 
-def _pin_names(image: Image, pins: Pins) -> tuple[str, ...]:
-    debs = (
-        [pin.name for pin in pins.pins if isinstance(pin, DebsPin)] if image.compile.debs or image.runtime.debs else []
-    )
-    images = dict.fromkeys(name for name in (image.compile.image, image.runtime.image) if name)
-    return (image.compile.pin, *image.compile.sources, *(use.pin for use in image.compile.wheels), *debs, *images)
+def _pin_names(image: Image, target: Target, pins: Pins) -> tuple[str, ...]:
+    compiled = image.compile
+    wheels = (use.pin for use in compiled.wheels_for(target.name))
+    debs = (pin.name for pin in pins.pins if isinstance(pin, DebsPin) and (compiled.debs or image.runtime.debs))
+    toolkit = compiled.toolkit(target.name)
+    images = (compiled.image, image.runtime.image, toolkit.image if toolkit else "")
+    return tuple(dict.fromkeys((compiled.pin, *compiled.sources, *wheels, *debs, *filter(None, images))))
 
 
-def _pins_of(image: Image, pins: Pins) -> tuple[tuple[str, str], ...]:
-    return tuple((name, describe_pin(pins[name])) for name in _pin_names(image, pins))
+def _pins_of(image: Image, target: Target, pins: Pins) -> tuple[tuple[str, str], ...]:
+    return tuple((name, describe_pin(pins[name])) for name in _pin_names(image, target, pins))
 
 
 def describe_pin(pin: Pin) -> str:

@@ -121,6 +121,11 @@ class Project:
         """Every target and base that the image supports."""
         return ((_named(name, self.targets, "target"), base) for name, bases in image.supports for base in bases)
 
+    @staticmethod
+    def compiles_on(platform: str, image: Image, target: Target, base: str) -> bool:
+        """Whether a machine of this platform can compile the variant: any, but for what compiles inside a pinned image."""
+        return not image.on(base).compile.image or platform == target.platform
+
     def dockerfile_path(self, image: Image, target: Target, base: str) -> Path:
         """Where the rendered Dockerfile is committed."""
         return self.root / "images" / image.name / f"{target.name}-{base}.Dockerfile"
@@ -153,7 +158,7 @@ class Project:
 
         builder = builder or host_platform()
         image = image.on(base)
-        if image.compile.image and builder != target.platform:
+        if not self.compiles_on(builder, image, target, base):
             raise UsageError(
                 f"on base `{base}` `{image.name}` is compiled inside `{image.compile.image}`, an image for the target",
                 why=[f"the target is {target.platform}, this builds on {builder}"],
@@ -175,7 +180,7 @@ class Project:
             pins=self.pins,
             wheels={
                 name: self.wheels_lock(name)
-                for name in (image.compile.pin, *(use.pin for use in image.compile.wheels))
+                for name in (image.compile.pin, *(use.pin for use in image.compile.wheels_for(target.name)))
                 if isinstance(self.pins[name], WheelsPin | RequirementsPin)
             },
             debs=self.debs_lock,

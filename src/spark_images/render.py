@@ -31,7 +31,13 @@ def render_dockerfile(
     environment.filters["exec_form"] = exec_form
     try:
         return environment.get_template(image.template).render(
-            image=image, target=target, base=base, source=source, config=config, epoch=config.epoch
+            image=image,
+            target=target,
+            base=base,
+            source=source,
+            config=config,
+            epoch=config.epoch,
+            toolkit=image.compile.toolkit(target.name),
         )
     except jinja2.TemplateNotFound as err:
         raise TemplateError(
@@ -42,7 +48,7 @@ def render_dockerfile(
     except jinja2.UndefinedError as err:
         raise TemplateError(
             f"templates/{_failing_place(err, image.template)}: {err.message}",
-            hint="a template sees `image`, `target`, `base`, `source`, `config` and `epoch`",
+            hint="a template sees `image`, `target`, `base`, `source`, `config`, `epoch` and `toolkit`",
         ) from err
 
 

@@ -100,6 +100,14 @@ def bench(engine: Engine, tmp_path: Path, probe: bytes) -> Bench:
 # --- what a step sees -------------------------------------------------------------------------------------------------
 
 
+def test_a_root_can_be_mounted_as_it_is(bench: Bench, tmp_path: Path) -> None:
+    toolkit = tiny.write_root(tmp_path, "toolkit", {"usr/local/cuda-12.8/version": b"twelve eight\n"})
+    bench.request = replace(bench.request, roots=(*bench.request.roots, toolkit))
+    mounted = f"{MOUNTS} --mount=type=bind,from=toolkit,source=/,target=/spark/toolkit"
+    assert bench("cat", "/spark/toolkit/usr/local/cuda-12.8/version", mounts=mounted) == 0, bench.said
+    assert "twelve eight" in bench.said
+
+
 def test_a_step_has_no_network_but_the_loopback(bench: Bench) -> None:
     assert bench("net") == 0, bench.said
     rows = [line.partition("/proc/net/dev: ")[2] for line in bench.lines if "/proc/net/dev: " in line]

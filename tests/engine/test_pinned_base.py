@@ -43,7 +43,12 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pipeline]:
         file = made.project / "images/hello/image.yaml"
         image = yaml.safe_load(file.read_text())
         image["supports"] = {"here": ["debian", "ngc"]}
-        runtime = {"image": "foundation", "user": "10001:10001", "workdir": "/", "stop-signal": "SIGTERM"}
+        runtime: dict[str, object] = {
+            "image": "foundation",
+            "user": "10001:10001",
+            "workdir": "/",
+            "stop-signal": "SIGTERM",
+        }
         runtime |= {"env": {"GREETING": "from above", "ADDED": "yes"}, "command": ["base"]}
         image["bases"] = {"ngc": {"runtime": runtime}}
         file.write_text(json.dumps(image))

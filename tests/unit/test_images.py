@@ -11,9 +11,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from values import DEBIAN_PIN, GB10, HELLO, PINS, REQUIREMENTS_PIN
 
+from spark_images.compat.check import cuda_choice
+from spark_images.compat.file import read_facts
 from spark_images.errors import ConfigError
-from spark_images.images import Image, read_image, read_images
-from spark_images.pins import DebSet, Pins, SdistPin, read_pins
+from spark_images.images import Excuse, Image, read_image, read_images
+from spark_images.pins import DebSet, ImagePin, Pins, SdistPin, read_pins
+from spark_images.project import Project
 from spark_images.targets import read_targets
 
 REPOSITORY = Path(__file__).parents[2]
@@ -76,11 +79,26 @@ def test_an_image_is_read(tmp_path: Path) -> None:
     assert read(tmp_path, VALID) == replace(HELLO, path=str(tmp_path / "images/hello/image.yaml"))
 
 
+def test_what_the_audit_lets_pass_is_read_with_its_reasons(tmp_path: Path) -> None:
+    audit = {
+        "never-called": [{"path": "/opt/*/fa3.so", "because": "it is for 9.0"}],
+        "absent": [{"distribution": "flash-attn", "because": "it is linked to CUDA 12"}],
+    }
+    found = read(tmp_path, {**VALID, "audit": audit}).audit
+    assert found.never_called == (Excuse(pattern="/opt/*/fa3.so", because="it is for 9.0"),)
+    assert found.absent == (Excuse(pattern="flash-attn", because="it is linked to CUDA 12"),)
+
+
+def test_excuse_without_a_reason_is_a_mistake(tmp_path: Path) -> None:
+    said = mistake(tmp_path, {**VALID, "audit": {"never-called": [{"path": "/opt/*"}]}})
+    assert said.startswith("audit.never-called[0].because: missing")
+
+
 def test_the_projects_own_images_are_read() -> None:
     pins, targets = read_pins(REPOSITORY / "pins.yaml"), read_targets(REPOSITORY / "images" / "targets.yaml")
     images = {image.name: image for image in read_images(REPOSITORY, pins=pins, targets=targets)}
     llamacpp = images["llamacpp"]
-    assert llamacpp.supports[0] == ("gb10", ("debian",))
+    assert llamacpp.supports[0] == ("gb10", ("debian", "ngc"))
     assert llamacpp.runtime.entrypoint == ("/opt/llama.cpp/bin/llama-server",)
     assert dict(llamacpp.runtime.env)["NVIDIA_DRIVER_CAPABILITIES"] == "compute,utility"
     assert [use.pin for use in llamacpp.compile.wheels] == ["cuda", "build-tools"]
@@ -92,6 +110,29 @@ def test_the_projects_own_images_name_templates_and_scripts_that_exist() -> None
         assert (REPOSITORY / "templates" / image.template).is_file()
         for script in image.scripts:
             assert (REPOSITORY / "scripts" / script).is_file()
+
+
+def test_a_target_has_the_cuda_that_the_rules_choose_for_it() -> None:
+    project = Project(REPOSITORY)
+    facts = read_facts(REPOSITORY / "images" / "compat.yaml")
+    image, chosen = project.image("llamacpp"), []
+    for target in project.targets:
+        choice, toolkit = cuda_choice(facts, image.name, target), image.compile.toolkit(target.name)
+        assert bool(choice) == bool(toolkit), target.name
+        if toolkit:
+            pin = project.pins[toolkit.image]
+            assert isinstance(pin, ImagePin)
+            chosen.append((target.name, choice, dict(pin.provides)["cuda"]))
+    assert chosen == [("rtx50", "12.8", "12.8.1")]
+
+
+def test_a_base_may_be_made_in_another_way_and_takes_the_rest_from_above(tmp_path: Path) -> None:
+    runtime = {**VALID["runtime"], "entrypoint": ["/other"]}
+    content = {**VALID, "supports": {"gb10": ["debian", "ngc"]}, "bases": {"ngc": {"runtime": runtime}}}
+    image = read(tmp_path, content)
+    assert image.on("debian") == image
+    assert image.on("ngc").runtime == replace(image.runtime, entrypoint=("/other",))
+    assert (image.on("ngc").template, image.on("ngc").compile) == (image.template, image.compile)
 
 
 def test_only_folders_with_an_image_yaml_are_images(tmp_path: Path) -> None:
@@ -147,6 +188,12 @@ def test_a_runtime_set_that_is_not_resolved_for_a_target_is_refused(tmp_path: Pa
 @pytest.mark.parametrize(
     ("place", "value", "text"),
     [
+        (
+            "smoke",
+            ["torch_matmull"],
+            "smoke[0]: expected one of `cuda_kernel`, `torch_matmul`, `triton_kernel`, `cuda_graph`, `fp4_gemm`, "
+            "`flashinfer_attention`, `marlin`, `vllm_generate`, `llamacpp`, got `torch_matmull`; did you mean",
+        ),
         ("supports", {"gb1": ["debian"]}, "supports.gb1: expected a target, `gb10` as key; did you mean `gb10`?"),
         (
             "supports",

@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 from values import CONFIG, DEBS, GB10, HELLO, HELLO_PIN, PINS, WHEELS, toy_plan
 
+from spark_images.images import Toolkit
+from spark_images.pins import ImagePin
 from spark_images.plan import differences, image_config
 
 
@@ -47,6 +49,18 @@ def test_a_cross_build_takes_the_builders_programs_and_the_targets_libraries() -
     assert {deb.package for deb in build_root.debs} == {"gcc", "libc6", "cross-gcc"}
     assert {deb.arch for deb in build_root.debs} == {"amd64"}
     assert [(deb.package, deb.arch) for deb in runtime_root.debs] == [("libc6", "arm64")]
+
+
+def test_a_targets_own_toolkit_takes_the_place_of_the_wheels() -> None:
+    image_pin = ImagePin(name="cuda-12", line=9, ref="example.org/cuda:12", digest=f"sha256:{'c' * 64}")
+    toolkit = Toolkit(target="gb10", image="cuda-12", instead_of="tools")
+    image = replace(HELLO, compile=replace(HELLO.compile, toolkits=(toolkit,)))
+    made = toy_plan(image=image, pins=replace(PINS, pins=(*PINS.pins, image_pin)))
+    assert [entry.path for entry in made.inputs] == ["trees/hello.tar"]
+    assert (made.root("toolkit").image, made.root("toolkit").arch) == (image_pin, "amd64")
+    assert made.images == ((image_pin, "linux/amd64"),)
+    assert dict(made.pins)["cuda-12"] == f"example.org/cuda:12@sha256:{'c' * 64}"
+    assert "tools" not in dict(made.pins)
 
 
 def test_a_native_build_takes_no_cross_compiler() -> None:

@@ -11,9 +11,12 @@ from spark_images.verbs.base import Verbs, cache_of_user, project_of
 def add(verbs: Verbs) -> None:
     """Add the verbs of this module."""
     fetch = verbs.add(
-        "fetch", _fetch, "Put every pinned input of the images into the store; afterwards builds need no network."
+        "fetch", _fetch, "Put what the images are made of into the store; afterwards builds need no network."
     )
     fetch.add_argument("images", nargs="*", help="default: all")
+    fetch.add_argument(
+        "--all", action="store_true", help="for every target and base, not the image's first alone: many gigabytes"
+    )
 
     prune = verbs.add(
         "prune", _prune, "Empty the store of what no pin names; root file systems are made again when needed."
@@ -36,6 +39,7 @@ def add(verbs: Verbs) -> None:
 def _fetch(options: argparse.Namespace) -> int:
     from spark_images.fetch import fetch
     from spark_images.pinned_image import fetch_image
+    from spark_images.project import host_platform
     from spark_images.store import Store
     from spark_images.terminal import tell
     from spark_images.units import format_duration, format_size
@@ -43,7 +47,12 @@ def _fetch(options: argparse.Namespace) -> int:
 
     project = project_of(options)
     images = [project.image(name) for name in options.images] or project.images
-    plans = [project.plan(image, *variant) for image in images for variant in project.variants(image)]
+    plans = [
+        project.plan(image, *variant)
+        for image in images
+        for variant in (project.variants(image) if options.all else [project.variant(image, None, None)])
+        if project.compiles_on(host_platform(), image, *variant)
+    ]
     contents = {content.digest: content for plan in plans for content in plan.contents}
     if inspect := inspect_content(project):
         contents[inspect.digest] = inspect

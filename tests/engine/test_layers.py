@@ -1,0 +1,137 @@
+"""An image of locked wheels in layers: another release of what lies on top leaves all layers below as they are."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import platform
+import shutil
+from pathlib import Path
+
+import pytest
+from pipeline import REPOSITORY, Pipeline, make_pipeline
+from wheels import make_wheel
+
+from spark_images.cache import Cache
+from spark_images.engine.base import Engine
+from spark_images.layers import Layer
+from spark_images.locks import LockedWheel
+from spark_images.oci import read_layout
+from spark_images.pins import RequirementsPin
+from spark_images.project import Project
+from spark_images.store import Store
+from spark_images.wheel_lock import write_wheels_lock
+
+CUDA = "nvidia/cu13/lib/lib{}.so.13"
+LAYERS = ("cuda", "torch", "app")
+REQUIREMENTS = """\
+schema: 1
+layers:
+  cuda: [nvidia-cuda]
+  torch: ["*"]
+  app: [app]
+"""
+PIN = """
+app: {{kind: sdist, name: app, version: "{version}", sha256: "{sha256}"}}
+app-wheels:
+  kind: requirements
+  for: [app]
+  requirements: images/app/requirements.yaml
+  lock: images/app/wheels.lock
+  platform: {platform}
+  python: "3.11"
+  exclude-newer: 2026-11-{version}T00:00:00Z
+"""
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Pipeline:
+    """The image `app`, made by the template and the scripts of `vllm` from three small wheels."""
+    made = make_pipeline(tmp_path, tmp_path / "cache")
+    for name in ("install_layers", "install_wheels"):
+        shutil.copy(REPOSITORY / "scripts" / name, made.project / "scripts")
+    shutil.copy(REPOSITORY / "templates/wheels.Dockerfile.j2", made.project / "templates")
+    folder = made.project / "images/app"
+    folder.mkdir()
+    (folder / "requirements.yaml").write_text(REQUIREMENTS)
+    image = {
+        "schema": 1,
+        "description": "a program in layers",
+        "licenses": "MIT",
+        "source-url": "https://example.org/app",
+        "template": "wheels.Dockerfile.j2",
+        "scripts": ["step", "prove_isolation", "install_layers", "install_wheels"],
+        "supports": {"here": ["debian-wheel"]},
+        "compile": {"source": "app-wheels", "debs": ["build"], "gib-per-job": 0.2},
+        "runtime": {
+            **{"debs": ["runtime", "python"], "user": "10001:10001", "folders": ["/models"]},
+            **{"command": ["app"], "workdir": "/", "stop-signal": "SIGTERM"},
+        },
+    }
+    (folder / "image.yaml").write_text(json.dumps(image))
+    return made
+
+
+def release(project: Pipeline, day: int) -> None:
+    """Pin the release of that day, with a lock as a solver would write it; its wheels are in the store."""
+    root = project.project
+    arch = {"x86_64": "amd64", "aarch64": "arm64"}[platform.machine()]
+    pins = (root / "pins.yaml").read_text().partition("\napp:")[0]
+    (root / "pins.yaml").write_text(
+        pins + PIN.format(version=day, sha256=hashlib.sha256(b"%d" % day).hexdigest(), platform=f"linux/{arch}")
+    )
+    libraries = {CUDA.format(name): name.encode() for name in ("cublas", "cublasLt", "cudart", "curand", "nvrtc")}
+    wheels = {
+        "cuda": make_wheel(root / "wheels", "nvidia-cuda", "13.0", files=libraries),
+        "torch": make_wheel(root / "wheels", "torch", "2.11", files={"torch/__init__.py": b"version = 1\n"}),
+        "app": make_wheel(
+            root / "wheels",
+            "app",
+            str(day),
+            files={"app.py": b"def main():\n    print(%d)\n" % day},
+            entry_points="[console_scripts]\napp = app:main\n",
+        ),
+    }
+    locked = []
+    for layer, file in wheels.items():
+        project_name, version = file.name.split("-")[:2]
+        content = file.read_bytes()
+        sha256 = hashlib.sha256(content).hexdigest()
+        Store(Cache(project.cache).store).add_file(file, f"sha256:{sha256}")
+        locked.append(
+            LockedWheel(
+                project=project_name.replace("_", "-"),
+                version=version,
+                filename=file.name,
+                platform="any",
+                sha256=sha256,
+                size_bytes=len(content),
+                layer=layer,
+            )
+        )
+    pin = Project(root).pins["app-wheels"]
+    assert isinstance(pin, RequirementsPin)
+    write_wheels_lock(pin, locked, root / pin.lock)
+    assert project("render").returncode == 0
+
+
+def layers(project: Pipeline, engine: Engine) -> tuple[Layer, ...]:
+    built = project("build", "app", "--from", "wheel", "--engine", engine.name)
+    assert built.returncode == 0, built.stderr
+    return read_layout(next(Path(line.split()[1]) for line in built.stderr.splitlines() if "layout  " in line)).layers
+
+
+def test_another_release_changes_its_own_layer_alone(project: Pipeline, engine: Engine) -> None:
+    release(project, day=11)
+    first = layers(project, engine)
+    release(project, day=12)
+    second = layers(project, engine)
+    assert [layer.created_by for layer in first[1:]] == [f"COPY --from=compile /out/{name}/ /" for name in LAYERS]
+    assert [one.digest == other.digest for one, other in zip(first, second, strict=True)] == [True, True, True, False]
+
+
+def test_it_is_not_made_from_source(project: Pipeline) -> None:
+    release(project, day=11)
+    refused = project("plan", "app", "--from", "source")
+    assert refused.returncode != 0
+    assert "image `app` is not made `--from source` for target `here`" in refused.stderr
