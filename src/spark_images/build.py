@@ -53,6 +53,8 @@ def build(project: Project, image: Image, target: Target, base: str, *, cache: C
     from spark_images.oci import read_layout
 
     plan = project.plan(image, target, base)
+    if sources := project.sources_of(image.on(base)):
+        sources.require_trees()
     engine = choose_engine(
         options.engine, cache=cache, buildkit_image=project.buildkit_image(os.environ), env=os.environ
     )

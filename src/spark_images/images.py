@@ -38,7 +38,7 @@ class Toolkit:
 class CompileSpec:
     """What the build stages stand on and how much one compile job needs."""
 
-    pin: str  # a git pin or a requirements pin; its version and time are the image's
+    pin: str  # a git, sdist or requirements pin; its version and time are the image's
     debs: tuple[str, ...]  # sets of the debs pin for the builder's architecture
     image: str  # in place of these the image pin that compiling is done in; "" where it is debs
     cross_debs: tuple[tuple[str, tuple[str, ...]], ...]  # target arch -> further sets where the builder differs from it
@@ -46,6 +46,8 @@ class CompileSpec:
     gib_per_job: float  # largest peak of one compiler process, GiB
     toolkits: tuple[Toolkit, ...] = ()
     sources: tuple[str, ...] = ()  # further source pins, mounted as they are
+    installs: str = ""  # the requirements pin whose wheels are installed as well; "" for none
+    compiled: tuple[str, ...] = ()  # projects that are not installed from its wheels, but compiled
 
     def toolkit(self, target: str) -> Toolkit | None:
         """The target's own CUDA, where it has one."""
@@ -199,14 +201,17 @@ def _read_compile(section: Section, pins: Pins) -> CompileSpec:
     wheels = section.section("wheels", optional=True)
     toolkits = section.section("toolkits", optional=True)
     return CompileSpec(
-        pin=section.value("source", _pin_of(pins, "git or requirements", GitPin, RequirementsPin)),
+        pin=section.value("source", _pin_of(pins, "git, sdist or requirements", GitPin, SdistPin, RequirementsPin)),
         **_stands_on(section, pins),
         cross_debs=tuple((arch, cross_debs.values(arch, _deb_set(pins))) for arch in cross_debs.names(forms.ARCH)),
         wheels=tuple(
-            _read_wheels(wheels.section(name), name, pins) for name in wheels.names(_pin_of(pins, "wheels", WheelsPin))
+            _read_wheels(wheels.section(name), name, pins)
+            for name in wheels.names(_pin_of(pins, "wheels or requirements", WheelsPin, RequirementsPin))
         ),
         gib_per_job=section.value("gib-per-job", forms.GIB),
         toolkits=tuple(_read_toolkit(toolkits.section(name), name, pins) for name in toolkits.names(forms.NAME)),
+        installs=section.optional("installs", _pin_of(pins, "requirements", RequirementsPin), ""),
+        compiled=section.values("compiled", forms.PROJECT, optional=True),
         sources=section.values("sources", _pin_of(pins, "git or sdist", GitPin, SdistPin), optional=True),
     )
 
@@ -221,8 +226,9 @@ def _read_toolkit(section: Section, target: str, pins: Pins) -> Toolkit:
 
 def _read_wheels(section: Section, name: str, pins: Pins) -> WheelUse:
     pin = pins[name]
-    assert isinstance(pin, WheelsPin)
-    project = forms.one_of(*(package.partition("==")[0] for package in pin.packages))
+    project = forms.PROJECT  # of a requirements pin only the lock knows them
+    if isinstance(pin, WheelsPin):
+        project = forms.one_of(*(package.partition("==")[0] for package in pin.packages))
     return WheelUse(
         pin=name,
         builder=section.values("builder", project, optional=True),
@@ -297,7 +303,10 @@ def _check_arches(top: Section, image: Image, pins: Pins, targets: tuple[Target,
             for debs in made.runtime.debs:
                 if target.arch not in arches.get(debs, (target.arch,)):
                     top.refuse("runtime", f"set `{debs}` is not resolved for {target.arch}, which target `{name}` is")
-            source = sources.get(made.compile.pin)
-            if isinstance(source, RequirementsPin) and source.platform != target.platform:
-                text = f"`{source.name}` is resolved for {source.platform}; `{name}` is {target.platform}"
-                top.refuse("compile", text)
+            named = (made.compile.pin, made.compile.installs, *(use.pin for use in made.compile.wheels_for(name)))
+            for pin in dict.fromkeys(map(sources.get, named)):
+                if isinstance(pin, RequirementsPin) and pin.platform != target.platform:
+                    text = f"`{pin.name}` is resolved for {pin.platform}; `{name}` is {target.platform}"
+                    top.refuse("compile", text)
+            if isinstance(sources.get(made.compile.pin), SdistPin) and not made.compile.installs:
+                top.refuse("compile", "an sdist without `installs`: it has no time, and nothing says what it runs with")

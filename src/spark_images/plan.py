@@ -9,8 +9,9 @@ from dataclasses import asdict, dataclass
 from typing import assert_never
 
 from spark_images.contents import deb_content, sdist_content, tree_content, wheel_content
+from spark_images.errors import ConfigError
 from spark_images.imageconfig import ImageConfig
-from spark_images.images import Image
+from spark_images.images import Image, WheelUse
 from spark_images.locks import DebsLock, LockedDeb, WheelsLock
 from spark_images.pins import (
     ArchivePin,
@@ -24,6 +25,7 @@ from spark_images.pins import (
     SdistPin,
     WheelsPin,
 )
+from spark_images.sources import SourcesLock
 from spark_images.targets import Target
 
 SPARK_USER = ("spark", 10001, 10001, "/home/spark")  # who the images run as: name, uid, gid, home
@@ -170,6 +172,7 @@ def make_plan(
     builder: str,
     pins: Pins,
     wheels: Mapping[str, WheelsLock],
+    sources: SourcesLock | None = None,
     debs: DebsLock,
     dockerfile: str,
     config: ImageConfig,
@@ -178,8 +181,8 @@ def make_plan(
 ) -> Plan:
     """Decide everything about one image.
 
-    builder: the platform that compiles. wheels: pin name -> lock. scripts: name -> sha256 of the image's scripts.
-    forms: versions of the programs that turn inputs into bytes.
+    builder: the platform that compiles. wheels: pin name -> lock. sources: what the source's own build fetches.
+    scripts: name -> sha256 of the image's scripts. forms: versions of the programs that turn inputs into bytes.
     """
     builder_arch = builder.split("/")[1]
     build_sets = [*image.compile.debs]
@@ -218,7 +221,7 @@ def make_plan(
         config=config,
         dockerfile=dockerfile,
         scripts=tuple(sorted(scripts.items())),
-        inputs=tuple(sorted(_inputs(image, target, builder, pins, wheels), key=lambda entry: entry.path)),
+        inputs=tuple(sorted(_inputs(image, target, builder, pins, wheels, sources), key=lambda entry: entry.path)),
         roots=roots,
         forms=tuple(forms),
         pins=_pins_of(image, target, pins),
@@ -255,22 +258,34 @@ def differences(old: Mapping[str, object], new: Mapping[str, object]) -> tuple[s
 
 
 def source_of(image: Image, pins: Pins) -> Source:
-    """Where the image's version and time come from."""
-    pin = pins[image.compile.pin]
+    """Where the image's version and time come from, and what is installed beside it."""
+    pin, installed = pins[image.compile.pin], installed_pin(image, pins)
     if isinstance(pin, GitPin):
         return Source(version=pin.version, epoch=int(pin.committed.timestamp()), commit=pin.commit)
-    assert isinstance(pin, RequirementsPin)  # the reader has made sure
+    assert installed is not None  # the reader has made sure
+    layers = (layer.name for layer in installed.requirements.layers)
     return Source(
-        version=pin.packages[0].partition("==")[2],
-        epoch=int(pin.exclude_newer.timestamp()),
-        python=pin.python,
-        layers=tuple(layer.name for layer in pin.requirements.layers),
-        without=tuple(file.name for file in pin.requirements.without),
+        version=pin.version if isinstance(pin, SdistPin) else installed.packages[0].partition("==")[2],
+        epoch=int(installed.exclude_newer.timestamp()),
+        python=installed.python,
+        layers=tuple(name for name in layers if name not in image.compile.compiled),
+        without=tuple(file.name for file in installed.requirements.without),
     )
 
 
+def installed_pin(image: Image, pins: Pins) -> RequirementsPin | None:
+    """The pin whose wheels are installed into the image's layers."""
+    pin = pins[image.compile.installs or image.compile.pin]
+    return pin if isinstance(pin, RequirementsPin) else None
+
+
 def _inputs(
-    image: Image, target: Target, builder: str, pins: Pins, wheels: Mapping[str, WheelsLock]
+    image: Image,
+    target: Target,
+    builder: str,
+    pins: Pins,
+    wheels: Mapping[str, WheelsLock],
+    sources: SourcesLock | None,
 ) -> Iterable[Input]:
     for name in (image.compile.pin, *image.compile.sources):
         pin = pins[name]
@@ -279,14 +294,26 @@ def _inputs(
         elif isinstance(pin, SdistPin):
             content = sdist_content(pin)
             yield Input(path=f"sources/{content.label}", content=content)
-        elif isinstance(pin, RequirementsPin):
-            for wheel in wheels[name].wheels:
-                yield Input(path=f"layers/{wheel.layer}/{wheel.filename}", content=wheel_content(name, wheel))
+    for source, tree in sources.contents if sources else ():
+        yield Input(path=f"trees/{source.label}.tar", content=tree)
+    if installed := installed_pin(image, pins):
+        for wheel in wheels[installed.name].wheels:
+            if wheel.project not in image.compile.compiled:
+                path = f"layers/{wheel.layer}/{wheel.filename}"
+                yield Input(path=path, content=wheel_content(installed.name, wheel))
     for use in image.compile.wheels_for(target.name):
-        for role, platform, projects in (("builder", builder, use.builder), ("target", target.platform, use.target)):
-            for wheel in wheels[use.pin].wheels:
-                if wheel.project in projects and wheel.platform in (platform, "any"):
-                    yield Input(path=f"wheels/{role}/{wheel.filename}", content=wheel_content(use.pin, wheel))
+        yield from wheel_inputs(image.path, use, wheels[use.pin], builder=builder, platform=target.platform)
+
+
+def wheel_inputs(place: str, use: WheelUse, lock: WheelsLock, *, builder: str, platform: str) -> Iterable[Input]:
+    """The wheels that a compile stands on. place: who names them, for ConfigError where the lock has none."""
+    for role, of, projects in (("builder", builder, use.builder), ("target", platform, use.target)):
+        for project in projects:
+            found = [wheel for wheel in lock.wheels if wheel.project == project and wheel.platform in (of, "any")]
+            if not found:
+                raise ConfigError(f"{place}: wheels: {use.pin}: {lock.path} has no `{project}` for {of}")
+            for wheel in found:
+                yield Input(path=f"wheels/{role}/{wheel.filename}", content=wheel_content(use.pin, wheel))
 
 
 def _image_pin(name: str, pins: Pins) -> ImagePin | None:
@@ -303,10 +330,11 @@ def _debs(lock: DebsLock, sets: Iterable[str], arch: str) -> tuple[LockedDeb, ..
 def _pin_names(image: Image, target: Target, pins: Pins) -> tuple[str, ...]:
     compiled = image.compile
     wheels = (use.pin for use in compiled.wheels_for(target.name))
+    installs = (compiled.installs,) if compiled.installs else ()
     debs = (pin.name for pin in pins.pins if isinstance(pin, DebsPin) and (compiled.debs or image.runtime.debs))
     toolkit = compiled.toolkit(target.name)
     images = (compiled.image, image.runtime.image, toolkit.image if toolkit else "")
-    return tuple(dict.fromkeys((compiled.pin, *compiled.sources, *wheels, *debs, *filter(None, images))))
+    return tuple(dict.fromkeys((compiled.pin, *compiled.sources, *installs, *wheels, *debs, *filter(None, images))))
 
 
 def _pins_of(image: Image, target: Target, pins: Pins) -> tuple[tuple[str, str], ...]:

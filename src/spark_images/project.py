@@ -14,7 +14,7 @@ from spark_images.errors import ConfigError, DriftError, UsageError, did_you_mea
 from spark_images.images import Image, read_images
 from spark_images.locks import DebsLock, WheelsLock, read_debs_lock, read_wheels_lock
 from spark_images.pins import DebsPin, ImagePin, Pins, RequirementsPin, SdistPin, WheelsPin, read_pins
-from spark_images.plan import Plan, image_config, make_plan, source_of
+from spark_images.plan import Plan, image_config, installed_pin, make_plan, source_of
 from spark_images.platforms import ARCHES
 from spark_images.render import render_dockerfile
 from spark_images.targets import Target, read_targets
@@ -123,7 +123,7 @@ class Project:
 
     @staticmethod
     def compiles_on(platform: str, image: Image, target: Target, base: str) -> bool:
-        """Whether a machine of this platform can compile the variant: any, but for what compiles inside a pinned image."""
+        """Whether a machine of this platform can compile it: any, but for what is compiled inside a pinned image."""
         return not image.on(base).compile.image or platform == target.platform
 
     def dockerfile_path(self, image: Image, target: Target, base: str) -> Path:
@@ -140,6 +140,7 @@ class Project:
             source=source_of(image, self.pins),
             config=image_config(image=image, target=target, base=base, pins=self.pins),
             templates=self.templates,
+            command=self._compile_command(image, target),
         )
 
     def dockerfiles(self) -> Iterable[tuple[Path, str]]:
@@ -178,17 +179,37 @@ class Project:
             base=base,
             builder=builder,
             pins=self.pins,
-            wheels={
-                name: self.wheels_lock(name)
-                for name in (image.compile.pin, *(use.pin for use in image.compile.wheels_for(target.name)))
-                if isinstance(self.pins[name], WheelsPin | RequirementsPin)
-            },
+            wheels={name: self.wheels_lock(name) for name in self._locked(image, target)},
+            sources=self.sources_of(image),
             debs=self.debs_lock,
             dockerfile=text,
             config=image_config(image=image, target=target, base=base, pins=self.pins),
             scripts={name: self._script_digest(image, name) for name in image.scripts},
             forms=(CANONICAL_FORM, ROOT_FORM),
         )
+
+    def sources_of(self, image: Image) -> SourcesLock | None:
+        """What the build of the image's own source fetches, where that is known."""
+        pin = self.pins[image.compile.pin]
+        return self.sources_lock(pin.name) if isinstance(pin, SdistPin) and pin.lock else None
+
+    def _compile_command(self, image: Image, target: Target) -> str:
+        """What a build step runs to compile the image's sdist, as its release asks for it; "" for other sources."""
+        from spark_images.compat.command import sdist_command
+        from spark_images.compat.file import read_facts
+
+        pin = self.pins[image.compile.pin]
+        if not isinstance(pin, SdistPin):
+            return ""
+        cuda = self.pins["cuda"]
+        assert isinstance(cuda, WheelsPin)
+        facts = read_facts(self.root / "images" / "compat.yaml")
+        return sdist_command(pin.project, pin.version, target, facts=facts, cuda=cuda.version).line()
+
+    def _locked(self, image: Image, target: Target) -> Iterable[str]:
+        uses = (use.pin for use in image.compile.wheels_for(target.name))
+        installed = installed_pin(image, self.pins)
+        return dict.fromkeys((*uses, *([installed.name] if installed else ())))
 
     def _script_digest(self, image: Image, name: str) -> str:
         path = self.root / "scripts" / name

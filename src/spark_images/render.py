@@ -13,11 +13,19 @@ from spark_images.targets import Target
 
 
 def render_dockerfile(
-    *, image: Image, target: Target, base: str, source: Source, config: ImageConfig, templates: Mapping[str, str]
+    *,
+    image: Image,
+    target: Target,
+    base: str,
+    source: Source,
+    config: ImageConfig,
+    templates: Mapping[str, str],
+    command: str = "",
 ) -> str:
     """The Dockerfile of one image x target x base, one text for both engines; ends in a newline.
 
-    templates: file name -> text of everything in templates/. Raises TemplateError naming file and line.
+    templates: file name -> text of everything in templates/. command: how a source with rules of its own is compiled.
+    Raises TemplateError naming file and line.
     """
     import jinja2
 
@@ -38,6 +46,7 @@ def render_dockerfile(
             config=config,
             epoch=config.epoch,
             toolkit=image.compile.toolkit(target.name),
+            command=command,
         )
     except jinja2.TemplateNotFound as err:
         raise TemplateError(
@@ -48,7 +57,7 @@ def render_dockerfile(
     except jinja2.UndefinedError as err:
         raise TemplateError(
             f"templates/{_failing_place(err, image.template)}: {err.message}",
-            hint="a template sees `image`, `target`, `base`, `source`, `config`, `epoch` and `toolkit`",
+            hint="a template sees `image`, `target`, `base`, `source`, `config`, `epoch`, `toolkit` and `command`",
         ) from err
 
 

@@ -214,9 +214,9 @@ def test_a_runtime_set_that_is_not_resolved_for_a_target_is_refused(tmp_path: Pa
         (
             "compile.source",
             "helo",
-            "compile.source: expected a pin of kind git or requirements, `hello`, got `helo`; did you mean `hello`?",
+            "compile.source: expected a pin of kind git, sdist or requirements, `hello`, got `helo`; did you mean `hello`?",
         ),
-        ("compile.source", "tools", "compile.source: expected a pin of kind git or requirements, `hello`, got `tools`"),
+        ("compile.source", "tools", "compile.source: expected a pin of kind git, sdist or requirements, `hello`, got `tools`"),
         (
             "compile.debs",
             ["biuld"],

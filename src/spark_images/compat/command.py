@@ -1,0 +1,114 @@
+"""The command that compiles a release inside a build step: its script, arguments and environment. Pure."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass, replace
+
+from spark_images.compat.build import flashinfer_variables, left_out, local_sources, vllm_variables
+from spark_images.compat.facts import Facts, FlashinferFacts, Variable, VllmFacts
+from spark_images.compat.release import FlashinferRelease, VllmRelease, flashinfer_release, vllm_release
+from spark_images.cuda_arch import Capability, parse_arch
+from spark_images.errors import ConfigError, UsageError
+from spark_images.targets import Target
+
+TREES = "/build/trees"  # where scripts/compile_vllm unpacks inputs/trees
+
+
+@dataclass(frozen=True, kw_only=True)
+class CompileCommand:
+    """What stands behind `step NAME` in a RUN instruction."""
+
+    script: str  # in scripts/
+    arguments: tuple[str, ...]
+    environment: tuple[tuple[str, str], ...]
+
+    def with_units(self, globs: Iterable[str]) -> CompileCommand:
+        """The same for the objects that one of the patterns matches, and no others."""
+        return replace(self, arguments=(*self.arguments, "--units", *globs))
+
+    def line(self) -> str:
+        """As a shell reads it."""
+        variables = (f"{name}={value}" for name, value in self.environment)
+        return shlex.join(("env", *variables, f"/spark/scripts/{self.script}", *self.arguments))
+
+
+def sdist_command(
+    project: str,
+    version: str,
+    target: Target,
+    *,
+    facts: Facts,
+    cuda: str,
+    all_kernels: bool = False,
+    lacking: Collection[str] = (),
+) -> CompileCommand:
+    """How a release is compiled from its sdist. cuda: the version of nvcc; all_kernels, lacking: as in vllm_command.
+
+    Raises UsageError for a target without a GPU and a release that is not known, ConfigError for another project.
+    """
+    if not target.compute_capability:
+        raise UsageError(f"target `{target.name}` has no GPU, so there is nothing to compile for it")
+    gpu = parse_arch(target.compute_capability).capability
+    if project == "flashinfer-python":
+        flashinfer = flashinfer_release(facts.flashinfer, version)
+        return flashinfer_command(facts.flashinfer, flashinfer, gpu=gpu, arch=target.arch, all_kernels=all_kernels)
+    if project == "vllm":
+        vllm = vllm_release(facts.vllm, version)
+        return vllm_command(
+            facts.vllm, vllm, gpu=gpu, arch=target.arch, cuda=cuda, all_kernels=all_kernels, lacking=lacking
+        )
+    raise ConfigError(f"nobody has written down how `{project}` is compiled from its sdist")
+
+
+def vllm_command(
+    facts: VllmFacts,
+    release: VllmRelease,
+    *,
+    gpu: Capability,
+    arch: str,
+    cuda: str,
+    all_kernels: bool = False,
+    lacking: Collection[str] = (),
+) -> CompileCommand:
+    """How vLLM is compiled for a GPU. arch: "arm64". cuda: the version of nvcc.
+
+    all_kernels: also those that are never called on it. lacking: sources that cannot be had, for with_units alone.
+    Raises ConfigError for a GPU of which nothing is known, and for a source without which nothing compiles.
+    """
+    given = local_sources(release, {source.name: f"{TREES}/{source.name}" for source in release.sources})
+    arguments = [arch]
+    for part in () if all_kernels else left_out(facts, release, gpu):
+        arguments += ["--edit", part.edit.file, part.edit.old, part.edit.new]
+    for source in release.sources:
+        if source.name in lacking:
+            file = source.source.partition(":")[0]
+            if not file.startswith("cmake/external_projects/"):
+                raise ConfigError(f"nothing of vllm {release.version} compiles without `{source.name}`")
+            arguments += ["--lacking", file]
+    return CompileCommand(
+        script="compile_vllm",
+        arguments=tuple(arguments),
+        environment=(
+            *_pairs(vllm_variables(facts, release, gpu=gpu, cuda=cuda)),
+            *_pairs(given.variables),
+            ("CMAKE_ARGS", " ".join(given.cmake_args)),
+        ),
+    )
+
+
+def flashinfer_command(
+    facts: FlashinferFacts, release: FlashinferRelease, *, gpu: Capability, arch: str, all_kernels: bool = False
+) -> CompileCommand:
+    """How FlashInfer's kernels are compiled ahead: the serving set, or all that FlashInfer itself would compile."""
+    chosen = () if all_kernels else ("--leave", *facts.leave, "--keep", *facts.keep)
+    return CompileCommand(
+        script="compile_flashinfer",
+        arguments=(arch, *chosen),
+        environment=_pairs(flashinfer_variables(facts, release, gpu=gpu, at_run_time=False)),
+    )
+
+
+def _pairs(variables: Iterable[Variable]) -> tuple[tuple[str, str], ...]:
+    return tuple((variable.name, variable.value) for variable in variables)
