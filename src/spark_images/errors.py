@@ -57,6 +57,12 @@ class StaleLockError(ConfigError):
     exit_status = 11
 
 
+class CompatError(SparkImagesError):
+    """Releases that do not go together, or not with the base or the target; nothing was built."""
+
+    exit_status = 16
+
+
 class TemplateError(SparkImagesError):
     """A template cannot be rendered: an undefined name, a syntax error, a missing file."""
 
@@ -97,6 +103,12 @@ class DiskFullError(SparkImagesError):
     """A file system has no room left: the store's, the engine's or the layout's."""
 
     exit_status = 22
+
+
+class MissingError(RouteError):
+    """Whoever was asked answers and does not have it: no such project, version, file or commit."""
+
+    exit_status = 23
 
 
 class EngineError(SparkImagesError):
@@ -153,10 +165,40 @@ class CheckError(SparkImagesError):
     exit_status = 60
 
 
+class AuditError(CheckError):
+    """An audit found something in an image or a wheel that must not be."""
+
+    exit_status = 61
+
+
 class RegistryError(SparkImagesError):
     """A registry refused, or holds something else than what was pushed."""
 
     exit_status = 70
+
+
+class PromotionError(SparkImagesError):
+    """A readable tag is not to move: a gate of the image is not passed, or there is nothing to move it to."""
+
+    exit_status = 71
+
+
+class SignatureError(SparkImagesError):
+    """An image is not signed by the key that was named, or what is signed of it is not what it is."""
+
+    exit_status = 72
+
+
+class BisectError(SparkImagesError):
+    """A search that cannot be carried out: its ends are not what was said, or its check says nothing reliable."""
+
+    exit_status = 80
+
+
+class UnfinishedError(SparkImagesError):
+    """A search that stopped at its budget or waits for verdicts; what it has learned is kept."""
+
+    exit_status = 81
 
 
 class InterruptedByUser(SparkImagesError):

@@ -20,6 +20,7 @@ from spark_images.render import render_dockerfile
 from spark_images.targets import Target, read_targets
 
 if TYPE_CHECKING:
+    from spark_images.compat.facts import Facts
     from spark_images.sources import SourcesLock
 
 WHEEL = "-wheel"  # how the name of a base ends whose images are made of what a project itself released
@@ -50,6 +51,14 @@ class Project:
         return {path.name: path.read_text() for path in sorted((self.root / "templates").glob("*.j2"))}
 
     @cached_property
+    def facts(self) -> Facts | None:
+        """What is known of releases and of what goes together; None for a project without images/compat.yaml."""
+        from spark_images.compat.file import read_facts
+
+        path = self.root / "images" / "compat.yaml"
+        return read_facts(path) if path.exists() else None
+
+    @cached_property
     def debs_lock(self) -> DebsLock:
         pin = next(pin for pin in self.pins.pins if isinstance(pin, DebsPin))
         return read_debs_lock(self.root / pin.lock, pin)
@@ -62,13 +71,12 @@ class Project:
 
     def sources_lock(self, name: str) -> SourcesLock:
         """The lock of what the build of the sdist pin `name` fetches."""
-        from spark_images.compat.file import read_facts
         from spark_images.sources import read_sources_lock, sources_input
 
         pin = self.pins[name]
         assert isinstance(pin, SdistPin)
-        facts = read_facts(self.root / "images" / "compat.yaml")
-        return read_sources_lock(self.root / pin.lock, sources_input(pin, pins=self.pins, facts=facts))
+        assert self.facts is not None  # whoever pins such a release has them
+        return read_sources_lock(self.root / pin.lock, sources_input(pin, pins=self.pins, facts=self.facts))
 
     def buildkit_image(self, env: Mapping[str, str]) -> str:
         """What BuildKit runs from: the pin `buildkit`, or SPARK_IMAGES_BUILDKIT_IMAGE where no registry has that."""
@@ -156,6 +164,7 @@ class Project:
         """
         from spark_images.debian import ROOT_FORM
         from spark_images.oci import CANONICAL_FORM
+        from spark_images.together import refusals, require_together
 
         builder = builder or host_platform()
         image = image.on(base)
@@ -166,6 +175,10 @@ class Project:
                 hint=f"build it on a {target.platform} machine, or take another base: "
                 + ", ".join(f"`{one}`" for one in dict(image.supports)[target.name] if one != base),
             )
+        wheels = {name: self.wheels_lock(name) for name in self._locked(image, target)}
+        if self.facts:
+            found = refusals(image, target, base, pins=self.pins, facts=self.facts, wheels=wheels, debs=self.debs_lock)
+            require_together(found, title=f"{image.name} for {target.name} on {base}")
         text = self.rendered(image, target, base)
         committed = self.dockerfile_path(image, target, base)
         if not committed.exists() or committed.read_text() != text:
@@ -179,7 +192,7 @@ class Project:
             base=base,
             builder=builder,
             pins=self.pins,
-            wheels={name: self.wheels_lock(name) for name in self._locked(image, target)},
+            wheels=wheels,
             sources=self.sources_of(image),
             debs=self.debs_lock,
             dockerfile=text,
@@ -196,15 +209,13 @@ class Project:
     def _compile_command(self, image: Image, target: Target) -> str:
         """What a build step runs to compile the image's sdist, as its release asks for it; "" for other sources."""
         from spark_images.compat.command import sdist_command
-        from spark_images.compat.file import read_facts
 
         pin = self.pins[image.compile.pin]
-        if not isinstance(pin, SdistPin):
+        if not isinstance(pin, SdistPin) or self.facts is None:
             return ""
         cuda = self.pins["cuda"]
         assert isinstance(cuda, WheelsPin)
-        facts = read_facts(self.root / "images" / "compat.yaml")
-        return sdist_command(pin.project, pin.version, target, facts=facts, cuda=cuda.version).line()
+        return sdist_command(pin.project, pin.version, target, facts=self.facts, cuda=cuda.version).line()
 
     def _locked(self, image: Image, target: Target) -> Iterable[str]:
         uses = (use.pin for use in image.compile.wheels_for(target.name))
