@@ -52,6 +52,8 @@ def build(project: Project, image: Image, target: Target, base: str, *, cache: C
     from spark_images.engine import choose_engine
     from spark_images.oci import read_layout
 
+    for component in project.components(image.on(base)):
+        build(project, component, target, base, cache=cache, options=replace(options, rebuild=False, cold=False))
     plan = project.plan(image, target, base)
     if sources := project.sources_of(image.on(base)):
         sources.require_trees()
@@ -318,7 +320,9 @@ def root_image(root: Root, plan: Plan, store: Store, cache: Cache) -> RootImage:
     from spark_images.oci import read_layout
     from spark_images.pinned_image import cached_image
 
-    if root.image:
+    if root.component:
+        layout = cache.images / root.component
+    elif root.image:
         layout = cached_image(root.image, store, platform=f"linux/{root.arch}", cache=cache)
     else:
         layout = cached_root(

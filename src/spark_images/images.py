@@ -9,6 +9,7 @@ from typing import TypedDict
 
 from spark_images import forms
 from spark_images.document import Section, reading
+from spark_images.errors import ConfigError
 from spark_images.pins import DebsPin, GitPin, ImagePin, Pin, Pins, RequirementsPin, SdistPin, WheelsPin
 from spark_images.smoke_commands import CHECKS
 from spark_images.targets import Target
@@ -47,7 +48,10 @@ class CompileSpec:
     toolkits: tuple[Toolkit, ...] = ()
     sources: tuple[str, ...] = ()  # further source pins, mounted as they are
     installs: str = ""  # the requirements pin whose wheels are installed as well; "" for none
-    compiled: tuple[str, ...] = ()  # projects that are not installed from its wheels, but compiled
+    compiled: tuple[
+        str, ...
+    ] = ()  # projects that are not installed from its wheels, but compiled here or in a component
+    components: tuple[str, ...] = ()  # images whose files become part of this one; they are built before it
 
     def toolkit(self, target: str) -> Toolkit | None:
         """The target's own CUDA, where it has one."""
@@ -131,7 +135,19 @@ class Image:
 def read_images(root: Path, *, pins: Pins, targets: tuple[Target, ...]) -> tuple[Image, ...]:
     """Every folder of images/ that has an image.yaml, by name. Raises ConfigError for the first file with mistakes."""
     files = sorted((root / "images").glob("*/image.yaml"))
-    return tuple(read_image(file, pins=pins, targets=targets) for file in files)
+    images = tuple(read_image(file, pins=pins, targets=targets) for file in files)
+    supported = {(image.name, target, base) for image in images for target, bases in image.supports for base in bases}
+    for image in images:
+        for target, bases in image.supports:
+            for base in bases:
+                for component in image.on(base).compile.components:
+                    if (component, target, base) not in supported:
+                        raise ConfigError(
+                            f"{image.path}: `{image.name}` on `{base}` has the component `{component}`,"
+                            f" and no image of this name supports `{target}` on `{base}`",
+                            hint=f"images: {', '.join(f'`{one.name}`' for one in images)}",
+                        )
+    return images
 
 
 def read_image(path: Path, *, pins: Pins, targets: tuple[Target, ...]) -> Image:
@@ -212,6 +228,7 @@ def _read_compile(section: Section, pins: Pins) -> CompileSpec:
         toolkits=tuple(_read_toolkit(toolkits.section(name), name, pins) for name in toolkits.names(forms.NAME)),
         installs=section.optional("installs", _pin_of(pins, "requirements", RequirementsPin), ""),
         compiled=section.values("compiled", forms.PROJECT, optional=True),
+        components=section.values("components", forms.NAME, optional=True),
         sources=section.values("sources", _pin_of(pins, "git or sdist", GitPin, SdistPin), optional=True),
     )
 
@@ -308,5 +325,8 @@ def _check_arches(top: Section, image: Image, pins: Pins, targets: tuple[Target,
                 if isinstance(pin, RequirementsPin) and pin.platform != target.platform:
                     text = f"`{pin.name}` is resolved for {pin.platform}; `{name}` is {target.platform}"
                     top.refuse("compile", text)
-            if isinstance(sources.get(made.compile.pin), SdistPin) and not made.compile.installs:
-                top.refuse("compile", "an sdist without `installs`: it has no time, and nothing says what it runs with")
+            source = sources.get(made.compile.pin)
+            if isinstance(source, SdistPin) and source.released is None:
+                top.refuse(
+                    "compile", f"`{source.name}` has no time: `released` in pins.yaml says when the index got it"
+                )

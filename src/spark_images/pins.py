@@ -100,6 +100,7 @@ class _Pin:
     line: int  # where in pins.yaml, from 1
     unverified: str = ""  # where the value was read, if it could not be checked against upstream
     hold: Hold | None = None
+    verified: date | None = None  # when images at this value were last built and tested by `update-pins --verify`
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -141,6 +142,7 @@ class SdistPin(_Pin):
     project: str
     version: str
     sha256: str
+    released: datetime | None = None  # UTC; when the index got it; gives SOURCE_DATE_EPOCH
     path: str = ""  # the part of it that is used, below its top folder
     lock: str = ""  # where the sources stand that its build fetches; path from the project's root
 
@@ -210,6 +212,7 @@ class _Common(TypedDict):
     line: int
     unverified: str
     hold: Hold | None
+    verified: date | None
 
 
 def read_pins(path: Path) -> Pins:
@@ -244,6 +247,7 @@ def _read_pin(name: str, section: Section, root: Path) -> Pin | None:
         line=section.line,
         unverified=section.optional("unverified", forms.TEXT, ""),
         hold=_read_hold(section),
+        verified=section.optional("verified", _VERIFIED, None),
     )
     match kind:
         case "image":
@@ -280,6 +284,7 @@ def _read_pin(name: str, section: Section, root: Path) -> Pin | None:
                 project=section.value("name", forms.PROJECT),
                 version=section.value("version", forms.VERSION),
                 sha256=section.value("sha256", forms.SHA256),
+                released=section.value("released", forms.TIME) if section.has("released") else None,
                 path=section.optional("path", forms.RELATIVE_PATH, ""),
                 lock=section.optional("lock", forms.RELATIVE_PATH, ""),
             )
@@ -315,6 +320,7 @@ def _read_pin(name: str, section: Section, root: Path) -> Pin | None:
             return None
 
 
+_VERIFIED: forms.Form[date | None] = forms.Form(forms.DATE.expected, forms.DATE.read, None)
 _KIND = forms.one_of("image", "git", "archive", "sdist", "wheels", "debs", "requirements")
 
 

@@ -6,6 +6,7 @@ import hashlib
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
+from types import MappingProxyType
 from typing import assert_never
 
 from spark_images.contents import deb_content, sdist_content, tree_content, wheel_content
@@ -53,7 +54,7 @@ class Source:
 
 @dataclass(frozen=True, kw_only=True)
 class Root:
-    """What a stage starts FROM: a root file system of .debs, or a pinned image."""
+    """What a stage starts FROM or copies from: a root file system of .debs, a pinned image, or a component."""
 
     name: str  # "build-root" or "runtime-root"
     arch: str
@@ -62,6 +63,7 @@ class Root:
     users: tuple[tuple[str, int, int, str], ...]
     folders: tuple[tuple[str, int, int], ...] = ()
     image: ImagePin | None = None  # then all above but the name and arch is empty
+    component: str = ""  # the plan_id of the image that it is; then all above but the name and arch is empty
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -126,6 +128,7 @@ class Plan:
                     "folders": [list(folder) for folder in root.folders],
                     "debs": {deb.package: f"{deb.version} {deb.arch} sha256:{deb.sha256}" for deb in root.debs},
                     "image": root.image.digest if root.image else "",
+                    "component": root.component,
                 }
                 for root in self.roots
             },
@@ -173,6 +176,7 @@ def make_plan(
     pins: Pins,
     wheels: Mapping[str, WheelsLock],
     sources: SourcesLock | None = None,
+    components: Mapping[str, str] = MappingProxyType({}),
     debs: DebsLock,
     dockerfile: str,
     config: ImageConfig,
@@ -182,7 +186,8 @@ def make_plan(
     """Decide everything about one image.
 
     builder: the platform that compiles. wheels: pin name -> lock. sources: what the source's own build fetches.
-    scripts: name -> sha256 of the image's scripts. forms: versions of the programs that turn inputs into bytes.
+    components: image -> plan_id. scripts: name -> sha256 of the image's scripts. forms: versions of the programs that
+    turn inputs into bytes.
     """
     builder_arch = builder.split("/")[1]
     build_sets = [*image.compile.debs]
@@ -210,6 +215,8 @@ def make_plan(
     if toolkit := image.compile.toolkit(target.name):
         pin = _image_pin(toolkit.image, pins)
         roots += (Root(name="toolkit", arch=builder_arch, debs=(), slim=False, users=(), image=pin),)
+    for name, plan_id in components.items():
+        roots += (Root(name=name, arch=target.arch, debs=(), slim=False, users=(), component=plan_id),)
     debs_pin = next(pin for pin in pins.pins if isinstance(pin, DebsPin))
     taking_part = [pins[name] for name in _pin_names(image, target, pins)]
     return Plan(
@@ -246,7 +253,7 @@ def differences(old: Mapping[str, object], new: Mapping[str, object]) -> tuple[s
     for name in sorted(old_roots.keys() | new_roots.keys()):
         before, after = _mapping(old_roots.get(name)), _mapping(new_roots.get(name))
         found += _changed(f"{name} package", _mapping(before.get("debs")), _mapping(after.get("debs")))
-        for option in ("arch", "slim", "users", "folders", "image"):
+        for option in ("arch", "slim", "users", "folders", "image", "component"):
             if before.get(option) != after.get(option):
                 found.append(f"{name}: {option} was {before.get(option)}, is {after.get(option)}")
     for key in ("builder", "platform", "forms"):
@@ -262,13 +269,18 @@ def source_of(image: Image, pins: Pins) -> Source:
     pin, installed = pins[image.compile.pin], installed_pin(image, pins)
     if isinstance(pin, GitPin):
         return Source(version=pin.version, epoch=int(pin.committed.timestamp()), commit=pin.commit)
-    assert installed is not None  # the reader has made sure
+    if installed is None:
+        assert isinstance(pin, SdistPin)
+        assert pin.released is not None  # the reader has made sure of both
+        return Source(version=pin.version, epoch=int(pin.released.timestamp()))
+    elsewhere = {installed.requirements.layer_of(project) for project in image.compile.compiled}
     layers = (layer.name for layer in installed.requirements.layers)
+    released = pin.released if isinstance(pin, SdistPin) else None
     return Source(
         version=pin.version if isinstance(pin, SdistPin) else installed.packages[0].partition("==")[2],
-        epoch=int(installed.exclude_newer.timestamp()),
+        epoch=int((released or installed.exclude_newer).timestamp()),
         python=installed.python,
-        layers=tuple(name for name in layers if name not in image.compile.compiled),
+        layers=tuple(name for name in layers if name not in elsewhere),
         without=tuple(file.name for file in installed.requirements.without),
     )
 
@@ -329,7 +341,8 @@ def _debs(lock: DebsLock, sets: Iterable[str], arch: str) -> tuple[LockedDeb, ..
 
 def _pin_names(image: Image, target: Target, pins: Pins) -> tuple[str, ...]:
     compiled = image.compile
-    wheels = (use.pin for use in compiled.wheels_for(target.name))
+    # Of a requirements pin some wheels take part, which stand among the inputs; the rest of it may move.
+    wheels = (use.pin for use in compiled.wheels_for(target.name) if isinstance(pins[use.pin], WheelsPin))
     installs = (compiled.installs,) if compiled.installs else ()
     debs = (pin.name for pin in pins.pins if isinstance(pin, DebsPin) and (compiled.debs or image.runtime.debs))
     toolkit = compiled.toolkit(target.name)

@@ -194,6 +194,9 @@ class Project:
             pins=self.pins,
             wheels=wheels,
             sources=self.sources_of(image),
+            components={
+                one.name: self.plan(one, target, base, builder=builder).plan_id for one in self.components(image)
+            },
             debs=self.debs_lock,
             dockerfile=text,
             config=image_config(image=image, target=target, base=base, pins=self.pins),
@@ -205,6 +208,10 @@ class Project:
         """What the build of the image's own source fetches, where that is known."""
         pin = self.pins[image.compile.pin]
         return self.sources_lock(pin.name) if isinstance(pin, SdistPin) and pin.lock else None
+
+    def components(self, image: Image) -> Iterable[Image]:
+        """The images whose files become part of this one."""
+        return (self.image(name) for name in image.compile.components)
 
     def _compile_command(self, image: Image, target: Target) -> str:
         """What a build step runs to compile the image's sdist, as its release asks for it; "" for other sources."""

@@ -4,7 +4,7 @@
 # The build command carries `--network none`, the memory cap and the secrets `limits` and `profile`; `nox -s build-vllm` does it all.
 
 FROM build-root AS compile
-ARG SOURCE_DATE_EPOCH=1795132800
+ARG SOURCE_DATE_EPOCH=1778398767
 RUN --mount=type=bind,source=.,target=/spark/scripts \
     --mount=type=bind,from=inputs,source=.,target=/spark/inputs \
     --mount=type=cache,id=spark-images-ccache,target=/spark/cache \
@@ -20,7 +20,7 @@ FROM runtime-root
 COPY --from=compile /out/cuda/ /
 COPY --from=compile /out/torch/ /
 COPY --from=compile /out/python/ /
-COPY --from=compile /out/flashinfer/ /
+COPY --from=flashinfer /usr/local/ /usr/local/
 COPY --from=compile /out/vllm/ /
 ENV NVIDIA_VISIBLE_DEVICES="all"
 ENV NVIDIA_DRIVER_CAPABILITIES="compute,utility"
