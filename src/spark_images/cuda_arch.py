@@ -71,6 +71,24 @@ class Code(NamedTuple):
         return f"{'sm' if self.kind is Kind.CUBIN else 'compute'}_{self.arch.number}"
 
 
+class Embedded(NamedTuple):
+    """One piece of GPU code as it lies in a file."""
+
+    code: Code
+    isa: tuple[int, int]  # of PTX the version of its language: (9, 0) came with CUDA 13.0; of a cubin its ABI's
+    size_bytes: int  # uncompressed where that is noted; 0 where nothing is
+    hollow: bool = False  # a cubin without any kernel
+
+
+Module = tuple[Embedded, ...]  # one fatbin, as a rule of one source file: the driver takes one piece of it
+
+
+def has_kernels(module: Module) -> bool:
+    """Whether there is something to call: nvcc makes a module of every source file, also where no kernel is in it."""
+    cubins = [piece for piece in module if piece.code.kind is Kind.CUBIN]
+    return not cubins or not all(piece.hollow for piece in cubins)
+
+
 class Run(Enum):
     """How code comes to run on a GPU, the best first."""
 
@@ -100,6 +118,17 @@ _FIRST_CUDA = {  # the first nvcc that knows the plain architecture: release not
     Capability(11, 0): (13, 0),
     Capability(12, 0): (12, 8),
     Capability(12, 1): (12, 9),
+}
+# What a branch of the driver came with, and the PTX of that CUDA: PTX ISA, Release History; CUDA Toolkit Release Notes.
+_CUDA_OF_DRIVER = {525: (12, 0), 535: (12, 2), 550: (12, 4), 570: (12, 8), 575: (12, 9), 580: (13, 0), 590: (13, 1)}
+_ISA_OF_CUDA = {
+    (12, 0): (8, 0),
+    (12, 2): (8, 2),
+    (12, 4): (8, 4),
+    (12, 8): (8, 7),
+    (12, 9): (8, 8),
+    (13, 0): (9, 0),
+    (13, 1): (9, 1),
 }
 _FIRST_CUDA_OF_VARIANT = {Variant.PLAIN: (0, 0), Variant.EXACT: (12, 0), Variant.FAMILY: (12, 9)}
 
@@ -176,7 +205,8 @@ def nvcc_flags(codes: Iterable[Code]) -> tuple[str, ...]:
 def run_of(code: Code, gpu: Capability) -> Run:
     """How one piece of code runs on a GPU, as far as its name tells.
 
-    cuobjdump names a cubin of `120f` plainly `sm_120`: it and a plain cubin look alike there, and both run on 12.1.
+    cuobjdump's lists name a cubin of `120f` plainly `sm_120`: it and a plain cubin look alike there, and both run on
+    12.1. What it prints without `--list-elf` has the letter.
     """
     arch = code.arch
     match arch.variant:
@@ -207,3 +237,18 @@ def first_cuda(arch: Arch) -> tuple[int, int] | None:
     if arch.capability not in _FIRST_CUDA:
         return None
     return max(_FIRST_CUDA[arch.capability], _FIRST_CUDA_OF_VARIANT[arch.variant])
+
+
+# --- drivers ----------------------------------------------------------------------------------------------------------
+
+
+def cuda_of_driver(driver: str) -> tuple[int, int] | None:
+    """The CUDA that came with a branch of the driver, (13, 0) for "580"; of an unknown one the branch's before it."""
+    known = [branch for branch in _CUDA_OF_DRIVER if driver and branch <= int(driver)]
+    return _CUDA_OF_DRIVER[max(known)] if known else None
+
+
+def isa_of_driver(driver: str) -> tuple[int, int] | None:
+    """The newest PTX that a branch of the driver compiles: (9, 0) for "580"."""
+    cuda = cuda_of_driver(driver)
+    return None if cuda is None else _ISA_OF_CUDA[cuda]

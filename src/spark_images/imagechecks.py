@@ -5,7 +5,7 @@ from __future__ import annotations
 import posixpath
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -16,7 +16,11 @@ if TYPE_CHECKING:
     from spark_images.elf import ElfFacts
     from spark_images.imagefiles import FileType
 
-HOST_LIBRARIES = frozenset({"libcuda.so.1"})  # mounted from the host's driver by NVIDIA's container runtime
+# Of the host's driver: mounted by NVIDIA's container runtime.
+HOST_LIBRARIES = frozenset(
+    f"lib{name}.so.1"
+    for name in ("cuda", "nvidia-ml", "nvcuvid", "nvidia-encode", "nvidia-opticalflow", "nvidia-ptxjitcompiler")
+)
 SHARED_TEMPORARY = frozenset({"/tmp", "/var/tmp", "/run/lock"})  # world-writable with the sticky bit in every Debian
 MAX_LINKS = 40  # as many as Linux follows
 
@@ -33,9 +37,8 @@ DEVELOPMENT_SUFFIXES = (".a", ".o", ".la", ".h", ".hpp", ".cuh", ".cmake", ".pc"
 LEFTOVER_NAMES = frozenset({"__pycache__", ".git", ".cache", ".ccache", "ccache", "CMakeCache.txt"})
 BUILD_FOLDERS = ("/spark", "/build", "/out")
 MUST_BE_EMPTY = ("/tmp", "/var/tmp", "/root", "/home", "/var/log", "/var/cache", "/var/lib/apt", "/run", *BUILD_FOLDERS)
-CUDA_LIBRARY = re.compile(
-    r"lib(?:cudart|cublas(?:Lt)?|cufft|curand|cusparse|cusolver|cupti|nvrtc|nvJitLink)\.so\.(\d+)"
-)
+# Those whose own version is CUDA's: libcufft.so.12, libcusparse.so.12 and libcurand.so.10 are of CUDA 13 as well.
+CUDA_LIBRARY = re.compile(r"lib(?:cudart|cublas(?:Lt)?|cupti|nvrtc|nvJitLink)\.so\.(\d+)")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -114,10 +117,19 @@ def check_needed(tree: Tree, *, from_host: frozenset[str] = HOST_LIBRARIES) -> F
     )
 
 
-def find_library(tree: Tree, file: ImageFile, name: str) -> str | None:
-    """The real path of the library that the loader takes for `name` when it loads `file`; None if there is none."""
+def find_library(
+    tree: Tree, file: ImageFile, name: str, *, variable: Sequence[str] = (), cache: Mapping[str, Sequence[str]] = {}
+) -> str | None:
+    """The real path of the library that the loader takes for `name` when it loads `file`; None if there is none.
+
+    variable: the folders of LD_LIBRARY_PATH. cache: name -> paths, as ldconfig wrote them into /etc/ld.so.cache.
+    """
     assert file.elf is not None
-    for folder in _library_folders(file, file.elf):
+    if "/" in name:  # a path is taken as it is
+        folders: Iterable[str] = ("/",)
+    else:
+        folders = _library_folders(file, file.elf, variable, [posixpath.dirname(path) for path in cache.get(name, ())])
+    for folder in folders:
         path = real_path(tree, posixpath.join(folder, name))
         found = tree[path].elf if path else None
         if found is not None and found.machine == file.elf.machine:  # the loader passes over other machines' libraries
@@ -125,12 +137,14 @@ def find_library(tree: Tree, file: ImageFile, name: str) -> str | None:
     return None
 
 
-def _library_folders(file: ImageFile, elf: ElfFacts) -> Iterator[str]:
-    origin = posixpath.dirname(file.path)
-    for folder in elf.runpath or elf.rpath:
-        yield posixpath.normpath(folder.replace("${ORIGIN}", origin).replace("$ORIGIN", origin))
-    triplet = f"{elf.machine}-linux-gnu"  # Debian compiles these four into its loader
-    yield from (f"/lib/{triplet}", f"/usr/lib/{triplet}", "/lib", "/usr/lib")
+def _library_folders(
+    file: ImageFile, elf: ElfFacts, variable: Sequence[str] = (), cached: Sequence[str] = ()
+) -> Iterator[str]:
+    for folder in (*(() if elf.runpath else elf.rpath), *variable, *elf.runpath):
+        yield posixpath.normpath(re.sub(r"\$(?:ORIGIN|\{ORIGIN\})", posixpath.dirname(file.path), folder))
+    yield from cached
+    triplet = f"{elf.machine}-linux-gnu"  # Debian compiles these four into its loader, others lib64
+    yield from (f"/lib/{triplet}", f"/usr/lib/{triplet}", "/lib", "/usr/lib", "/lib64", "/usr/lib64")
 
 
 def check_gpu_code(code: GpuCode, cuda_architecture: str) -> Findings:
@@ -170,12 +184,12 @@ def check_build_tools(tree: Tree) -> Findings:
     return tuple(findings)
 
 
-def check_leftovers(tree: Tree) -> Findings:
+def check_leftovers(tree: Tree, names: frozenset[str] = LEFTOVER_NAMES) -> Findings:
     """No caches, logs, temporary files or mount points that a build left behind. Empty folders may stay."""
     findings = []
     for file in tree.values():
         inside = next((folder for folder in MUST_BE_EMPTY if file.path.startswith(f"{folder}/")), None)
-        if posixpath.basename(file.path) in LEFTOVER_NAMES or file.path in BUILD_FOLDERS:
+        if posixpath.basename(file.path) in names or file.path in BUILD_FOLDERS:
             findings.append(f"{file.path}: left behind by the build")
         elif inside and file.kind != "directory":
             findings.append(f"{file.path}: nothing should be in {inside}")

@@ -38,6 +38,11 @@ class FileEntry:
     size: int  # bytes of a file, 0 of everything else
     link: str  # a symbolic link's target; of a hard-linked file the path that holds the content, else ""
     _open: Callable[[], BinaryIO]
+    _stream: Callable[[], BinaryIO]
+
+    def stream(self) -> BinaryIO:
+        """As open, but forward only, and of its content nothing is kept: for files of any size."""
+        return self._stream()
 
     def open(self) -> BinaryIO:
         """The content of a file, from its beginning; seekable.
@@ -66,7 +71,8 @@ def layer_files(layout: Layout, layer: Layer) -> Iterator[FileEntry]:
             gid=info.gid,
             size=held.size,
             link=info.linkname,
-            _open=_opener(tar, held),
+            _open=_opener(_Content, tar, held),
+            _stream=_opener(_Passing, tar, held),
         )
 
 
@@ -74,6 +80,14 @@ def walk_files(layout: Layout) -> Iterator[FileEntry]:
     """Every path that a container of the image has, each once: the top layer's first, those of the layers below after.
 
     Whiteouts are applied. The parents of a path may come after it.
+    """
+    return (entry for entry, visible in walk_layers(layout) if visible)
+
+
+def walk_layers(layout: Layout) -> Iterator[tuple[FileEntry, bool]]:
+    """Every entry of every layer but whiteouts, the top layer's first, and whether a container sees it.
+
+    What it does not see was deleted or replaced further up, and whoever has the image has it all the same.
     """
     seen: set[str] = set()  # paths that a layer above has
     hidden: set[str] = set()  # paths that a layer above has deleted
@@ -86,8 +100,8 @@ def walk_files(layout: Layout) -> Iterator[FileEntry]:
                 cuts.append(cut)
                 continue
             here.append((entry.path, entry.type))
-            if entry.path not in seen and entry.path not in hidden and closed.isdisjoint(parents(entry.path)):
-                yield entry
+            visible = entry.path not in seen and entry.path not in hidden
+            yield entry, visible and closed.isdisjoint(parents(entry.path))
         seen.update(path for path, _ in here)
         closed.update(path for path, kind in here if kind != "directory")
         closed.update(path for path, _ in cuts)
@@ -123,9 +137,9 @@ def _type(info: tarfile.TarInfo) -> FileType:
     return "symlink" if info.issym() else "other"
 
 
-def _opener(tar: _Tar, info: tarfile.TarInfo) -> Callable[[], BinaryIO]:
+def _opener(form: type[_Content] | type[_Passing], tar: _Tar, info: tarfile.TarInfo) -> Callable[[], BinaryIO]:
     size = info.size if info.isreg() else 0
-    return lambda: cast(BinaryIO, io.BufferedReader(_Content(tar, info.offset_data, size)))
+    return lambda: cast(BinaryIO, io.BufferedReader(form(tar, info.offset_data, size)))
 
 
 class _Tar:
@@ -135,6 +149,28 @@ class _Tar:
         self.digest = layer.digest
         self.stream = open_layer(layout.blob(layer.digest), layer.media_type)
         weakref.finalize(self, self.stream.close)
+
+
+class _Passing(io.RawIOBase):
+    """A file in a layer, read forward once."""
+
+    def __init__(self, tar: _Tar, offset: int, size: int) -> None:
+        self._tar, self._at, self._end = tar, offset, offset + size
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: WriteableBuffer) -> int:
+        if self._at == self._end:
+            return 0
+        if self._tar.stream.tell() != self._at:
+            self._tar.stream.seek(self._at)
+        data = self._tar.stream.read(min(memoryview(buffer).nbytes, self._end - self._at))
+        if not data:
+            raise damaged(self._tar.digest)
+        memoryview(buffer)[: len(data)] = data
+        self._at += len(data)
+        return len(data)
 
 
 class _Content(io.RawIOBase):

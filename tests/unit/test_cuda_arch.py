@@ -13,8 +13,10 @@ from spark_images.cuda_arch import (
     Variant,
     best_run,
     cmake_list,
+    cuda_of_driver,
     first_cuda,
     flashinfer_list,
+    isa_of_driver,
     nvcc_flags,
     parse_arch,
     parse_cmake_list,
@@ -177,3 +179,21 @@ def test_of_an_architecture_that_is_not_in_the_table_nothing_is_claimed() -> Non
     assert first_cuda(parse_arch("13.0")) is None
     assert run_of(cubin("13.0f"), Capability(13, 0)) is Run.NATIVE
     assert run_of(cubin("13.0f"), Capability(13, 1)) is Run.NOT
+
+
+# --- drivers ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("driver", "cuda", "isa"),
+    [("570", (12, 8), (8, 7)), ("580", (13, 0), (9, 0)), ("590", (13, 1), (9, 1)), ("585", (13, 0), (9, 0))],
+)
+def test_branch_of_the_driver_came_with_a_cuda_and_takes_its_ptx(
+    driver: str, cuda: tuple[int, int], isa: tuple[int, int]
+) -> None:
+    assert (cuda_of_driver(driver), isa_of_driver(driver)) == (cuda, isa)
+
+
+@pytest.mark.parametrize("driver", ["", "450"])
+def test_of_a_driver_that_is_not_in_the_table_nothing_is_claimed(driver: str) -> None:
+    assert (cuda_of_driver(driver), isa_of_driver(driver)) == (None, None)

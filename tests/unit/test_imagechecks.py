@@ -21,7 +21,7 @@ from spark_images.imagechecks import (
     tree_of,
 )
 
-LOADER_FOLDERS = "/lib/aarch64-linux-gnu, /usr/lib/aarch64-linux-gnu, /lib, /usr/lib"
+LOADER_FOLDERS = "/lib/aarch64-linux-gnu, /usr/lib/aarch64-linux-gnu, /lib, /usr/lib, /lib64, /usr/lib64"
 
 
 def file(path: str, mode: int = 0o644, **more: object) -> ImageFile:
@@ -121,6 +121,24 @@ def test_library_of_another_machine_does_not_count() -> None:
     assert len(check_needed(image)) == 1
 
 
+def test_folders_of_the_environment_come_after_rpath_and_before_runpath() -> None:
+    image = tree(library("/path/a.so"), library("/env/a.so"), library("/env/b.so"))
+    by_rpath, by_runpath = library("/opt/x", "a.so", rpath="/path"), library("/opt/y", "a.so", runpath="/path")
+    assert find_library(image, by_rpath, "a.so", variable=["/env"]) == "/path/a.so"
+    assert find_library(image, by_runpath, "a.so", variable=["/env"]) == "/env/a.so"
+
+
+def test_loader_cache_counts_only_where_its_library_is_there() -> None:
+    image, user = tree(library("/usr/local/cuda/lib64/a.so")), library("/opt/x", "a.so", "b.so")
+    cache = {"a.so": ("/usr/local/cuda/lib64/a.so",), "b.so": ("/usr/local/cuda/lib64/b.so",)}
+    assert find_library(image, user, "a.so", cache=cache) == "/usr/local/cuda/lib64/a.so"
+    assert find_library(image, user, "b.so", cache=cache) is None
+
+
+def test_library_that_is_needed_by_its_path_is_taken_from_there() -> None:
+    assert check_needed(tree(library("/opt/lib/a.so"), library("/opt/x", "/opt/lib/a.so"))) == ()
+
+
 def test_link_to_nothing_does_not_count() -> None:
     assert len(check_needed(tree(link("/usr/lib/liba.so", "liba.so.1"), library("/opt/x", "liba.so")))) == 1
 
@@ -179,6 +197,11 @@ def test_library_of_another_cuda_is_found_by_name_and_by_need() -> None:
         "/cuda/libcublasLt.so.12: libcublasLt.so.12 is of CUDA 12, not 13",
         "/opt/x.so: libcudart.so.12 is of CUDA 12, not 13",
     )
+
+
+def test_cuda_13_libraries_that_count_their_own_versions_hold() -> None:
+    image = tree(library("/cuda/libcudart.so.13"), library("/opt/x.so", "libcufft.so.12", "libcurand.so.10"))
+    assert check_cuda_major(image, 13) == ()
 
 
 def test_image_without_cuda_does_not_hold() -> None:

@@ -9,7 +9,7 @@ import pytest
 from raw_layouts import TAR, file, folder, hardlink, item, symlink, write_raw
 
 from spark_images.errors import CanonicalError, CheckError
-from spark_images.imagefiles import extract_file, layer_files, read_file, walk_files
+from spark_images.imagefiles import extract_file, layer_files, read_file, walk_files, walk_layers
 from spark_images.oci import Layout, read_layout
 
 
@@ -33,6 +33,27 @@ def test_contents_are_read_while_walking(tmp_path: Path, media_type: str) -> Non
     found = {entry.path: entry.open().read() for entry in walk_files(layout) if entry.type == "file"}
 
     assert found == {"d/a": b"one", "d/b": big}
+
+
+@pytest.mark.parametrize("media_type", [TAR, f"{TAR}+gzip", f"{TAR}+zstd"])
+def test_contents_pass_by_once_without_being_kept(tmp_path: Path, media_type: str) -> None:
+    big = bytes(range(256)) * 50_000
+    layout = layout_of(tmp_path, [file("a", b"one"), file("b", big), file("c")], media_type=media_type)
+
+    found = {}
+    for entry in walk_files(layout):
+        with entry.stream() as content:
+            found[entry.path] = content.read()
+
+    assert found == {"a": b"one", "b": big, "c": b""}
+
+
+def test_what_no_container_sees_is_walked_too_and_marked(tmp_path: Path) -> None:
+    layers = [file("a", b"old"), file("b")], [file("a", b"new"), file(".wh.b")]
+
+    found = [(entry.path, visible) for entry, visible in walk_layers(layout_of(tmp_path, *map(list, layers)))]
+
+    assert found == [("a", True), ("a", False), ("b", False)]
 
 
 def test_a_content_can_be_sought_and_read_again_after_the_walk(tmp_path: Path) -> None:

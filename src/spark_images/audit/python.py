@@ -1,0 +1,154 @@
+"""Checks of Python: what is installed is whole, is what the lock says, and what it starts compiles. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Iterator
+
+from spark_images.audit.checks import Registry, Severity
+from spark_images.audit.facts import Distribution, Subject
+from spark_images.imagechecks import real_path
+
+REGISTRY = Registry()
+RECORD = "Python packaging, Recording installed projects: RECORD"
+
+
+@REGISTRY.check(
+    "python.changed",
+    Severity.FAIL,
+    reason="a file that is not what its distribution brought was patched, or was overwritten by another distribution",
+    source=RECORD,
+)
+def changed(subject: Subject) -> Iterator[str]:
+    for distribution in subject.distributions:
+        for entry in distribution.files:
+            found = subject.digests.get(_real(subject, entry.path))
+            if entry.sha256 and found and found != entry.sha256:
+                yield f"{entry.path}: not as {_named(distribution)} brought it"
+
+
+@REGISTRY.check(
+    "python.missing",
+    Severity.FAIL,
+    reason="a distribution without some of its files fails at the import that needs them",
+    source=RECORD,
+)
+def missing(subject: Subject) -> Iterator[str]:
+    for distribution in subject.distributions:
+        for entry in distribution.files:
+            # bytecode is made anew or left out as one pleases, so installers give it no hash
+            if entry.sha256 and not _real(subject, entry.path):
+                yield f"{entry.path}: {_named(distribution)} lists it"
+
+
+@REGISTRY.check(
+    "python.two-owners",
+    Severity.FAIL,
+    reason="the distribution that was installed last decided what is in it, and removing either one breaks the other",
+    source=RECORD,
+)
+def two_owners(subject: Subject) -> Iterator[str]:
+    owners: dict[str, dict[str, Distribution]] = defaultdict(dict)  # path -> content as listed -> who
+    for distribution in subject.distributions:
+        for entry in distribution.files:
+            if entry.sha256:
+                owners[entry.path].setdefault(entry.sha256, distribution)
+    for path, contents in sorted(owners.items()):
+        if len(contents) > 1:  # one content of two owners, as NVIDIA's empty nvidia/__init__.py, is no conflict
+            yield f"{path}: of {' and '.join(_named(one) for one in contents.values())}"
+
+
+@REGISTRY.check(
+    "python.installed-twice",
+    Severity.FAIL,
+    reason="which of two versions is imported depends on the order of sys.path, and what pip lists on another one",
+    source="importlib.metadata takes the first dist-info that it meets",
+)
+def installed_twice(subject: Subject) -> Iterator[str]:
+    found: dict[tuple[str, str], list[Distribution]] = defaultdict(list)
+    for distribution in subject.distributions:
+        found[(distribution.name, distribution.site)].append(distribution)
+    for (name, site), several in sorted(found.items()):
+        if len(several) > 1:
+            yield f"{site}: {name} as {', '.join(sorted(one.version for one in several))}"
+
+
+@REGISTRY.check(
+    "python.must-be-absent",
+    Severity.FAIL,
+    reason="flash-attn of NVIDIA's base image is linked to another CUDA and torch, and its import kills the server",
+    source="`audit.absent` of image.yaml",
+)
+def must_be_absent(subject: Subject) -> Iterator[str]:
+    for one in subject.absent:
+        for distribution in subject.distributions:
+            if distribution.name == one.pattern:
+                yield f"{distribution.info}: {one.because}"
+
+
+@REGISTRY.check(
+    "python.not-as-locked",
+    Severity.FAIL,
+    reason="what the lock does not name was not tested with the rest, and nobody knows where it came from",
+    source="the image's lock",
+)
+def not_as_locked(subject: Subject) -> Iterator[str]:
+    if subject.locked is None:
+        return
+    locked, found = dict(subject.locked), {one.name: one.version for one in subject.distributions}
+    for name in sorted(locked.keys() | found.keys()):
+        if locked.get(name) != found.get(name):
+            here = found.get(name, "nothing")
+            yield f"{name}: the lock says {locked.get(name, 'nothing')}, installed is {here}"
+
+
+@REGISTRY.check(
+    "python.entry-point-missing",
+    Severity.FAIL,
+    reason="the command is there and ends with ModuleNotFoundError",
+    source="Python packaging, Entry points",
+)
+def entry_point_missing(subject: Subject) -> Iterator[str]:
+    yield from subject.sources.missing
+
+
+@REGISTRY.check(
+    "python.does-not-compile",
+    Severity.FAIL,
+    reason="a module that does not compile ends the program that imports it",
+    source="ast.parse of every module that the entry points come to import",
+)
+def does_not_compile(subject: Subject) -> Iterator[str]:
+    for path, why in subject.sources.refused:
+        if _python_of(subject, path) <= subject.sources.newest:
+            yield f"{path}: {why}"
+
+
+@REGISTRY.check(
+    "python.newer-grammar",
+    Severity.WARN,
+    reason="the audit reads with the grammar of the Python that runs it, which is older than the image's",
+    source="ast.parse",
+)
+def newer_grammar(subject: Subject) -> Iterator[str]:
+    own = ".".join(map(str, subject.sources.newest))
+    for path, why in subject.sources.refused:
+        if _python_of(subject, path) > subject.sources.newest:
+            yield f"{path}: not judged by Python {own}: {why}"
+
+
+def _real(subject: Subject, path: str) -> str:
+    """The path behind links, "" where there is nothing."""
+    return path if path in subject.digests else real_path(subject.tree, path) or ""
+
+
+def _python_of(subject: Subject, path: str) -> tuple[int, int]:
+    """The Python that imports the file: by its folder, or the image's /usr/bin/python3; (0, 0) where neither tells."""
+    link = subject.tree.get("/usr/bin/python3")
+    match = re.search(r"python(\d+)\.(\d+)", path) or re.search(r"python(\d+)\.(\d+)", link.link if link else "")
+    return (int(match[1]), int(match[2])) if match else (0, 0)
+
+
+def _named(distribution: Distribution) -> str:
+    return f"{distribution.name} {distribution.version}"
