@@ -52,6 +52,11 @@ class Cache:
         return self.root / "records"
 
     @property
+    def uploads(self) -> Path:
+        """Where uploads to registries stand, so that a killed push goes on (registry/upload.py). For the user alone."""
+        return self.root / "uploads"
+
+    @property
     def locks(self) -> Path:
         """What the solver said when a lock was made last, by pin (requirement_lock.py)."""
         return self.root / "locks"

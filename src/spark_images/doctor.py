@@ -60,7 +60,7 @@ def check_host(facts: HostFacts) -> tuple[Finding, ...]:
             findings.append(_rootless(facts))
     findings += [
         _emulation(facts),
-        _program(facts, "skopeo", "push and pull", Standing.LACKING, need=Need.TRANSFER),
+        _program(facts, "skopeo", "base images of other registries", Standing.LACKING, need=Need.TRANSFER),
         _memory_cap(facts),
         _disk(facts),
         _program(facts, "git", "git routes; other routes may serve the same content", Standing.WITHOUT),

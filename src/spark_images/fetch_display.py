@@ -1,4 +1,4 @@
-"""What a person sees of running downloads, on stderr: bars on a terminal, else a line now and then."""
+"""What a person sees of running downloads and uploads, on stderr: bars on a terminal, else a line now and then."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ class Display(Protocol):
 class Lines:
     """One line every ten seconds; notes at once. quiet: only the notes."""
 
-    def __init__(self, *, files: int, total_bytes: int, quiet: bool) -> None:
-        self.files, self.total_bytes, self.quiet = files, total_bytes, quiet
+    def __init__(self, *, files: int, total_bytes: int, quiet: bool, title: str = "fetch") -> None:
+        self.files, self.total_bytes, self.quiet, self.title = files, total_bytes, quiet, title
         self._next = time.monotonic() + LINE_EVERY_S
 
     def __enter__(self) -> Self:
@@ -51,13 +51,13 @@ class Lines:
         self._next = time.monotonic() + LINE_EVERY_S
         now = ", ".join(transfer.label for transfer in transfers)
         size = f"{format_size(done_bytes)} of {format_size(max(self.total_bytes, done_bytes))}"
-        self.note(f"fetch: {done_files} of {self.files} files, {size}; now: {now}")
+        self.note(f"{self.title}: {done_files} of {self.files} files, {size}; now: {now}")
 
 
 class Bars:
     """One bar for all files and one for each that is on its way, drawn by the caller's thread only."""
 
-    def __init__(self, *, files: int, total_bytes: int) -> None:
+    def __init__(self, *, files: int, total_bytes: int, title: str = "fetch") -> None:
         from rich.console import Console
         from rich.progress import (
             BarColumn,
@@ -68,7 +68,7 @@ class Bars:
             TransferSpeedColumn,
         )
 
-        self.files, self.total_bytes = files, total_bytes
+        self.files, self.total_bytes, self.title = files, total_bytes, title
         self._notes: deque[str] = deque()
         self._tasks: dict[Transfer, TaskID] = {}
         self._next = 0.0
@@ -76,7 +76,7 @@ class Bars:
             TextColumn("{task.description}", markup=False), BarColumn(), DownloadColumn(), TransferSpeedColumn(),
             TimeRemainingColumn(), console=Console(stderr=True), auto_refresh=False, transient=True,
         )  # fmt: skip
-        self._all = self._progress.add_task("fetch", total=total_bytes or None)
+        self._all = self._progress.add_task(title, total=total_bytes or None)
 
     def __enter__(self) -> Self:
         self._progress.start()
@@ -102,7 +102,7 @@ class Bars:
                 self._tasks[transfer] = self._progress.add_task(transfer.label, total=None)
             self._progress.update(self._tasks[transfer], completed=transfer.done_bytes, total=transfer.size_bytes)
         total = max(self.total_bytes, done_bytes)  # some sizes are known only when the file comes
-        text = f"fetch: {done_files} of {self.files} files"
+        text = f"{self.title}: {done_files} of {self.files} files"
         self._progress.update(self._all, completed=done_bytes, total=total or None, description=text)
         self._progress.refresh()
 
@@ -111,8 +111,8 @@ class Bars:
             self._progress.console.print(self._notes.popleft(), markup=False, highlight=False)
 
 
-def choose_display(*, files: int, total_bytes: int, quiet: bool) -> Display:
-    """Bars where somebody watches."""
+def choose_display(*, files: int, total_bytes: int, quiet: bool, title: str = "fetch") -> Display:
+    """Bars where somebody watches. title: what is done to the files."""
     if quiet or not is_live(sys.stderr, os.environ):
-        return Lines(files=files, total_bytes=total_bytes, quiet=quiet)
-    return Bars(files=files, total_bytes=total_bytes)
+        return Lines(files=files, total_bytes=total_bytes, quiet=quiet, title=title)
+    return Bars(files=files, total_bytes=total_bytes, title=title)

@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+import os
+from typing import TYPE_CHECKING
+
 from spark_images.build import BuildOptions, build
 from spark_images.cache import Cache
+from spark_images.errors import CanonicalError, RegistryError
 from spark_images.images import Image
 from spark_images.project import Project
 from spark_images.targets import Target
+from spark_images.workfolder import work_folder
+
+if TYPE_CHECKING:
+    from spark_images.attest.signing import PublicKey
 
 
 def reproduce(
@@ -27,3 +35,59 @@ def reproduce(
         options = BuildOptions(engine=engine, memory_bytes=memory_bytes, cold=True)
         layout = build(project, image, target, base, cache=cache, options=options)
         print(f"{engine or 'default engine'} {layout.manifest_digest}")
+
+
+def reproduce_published(
+    reference: str, *, cache: Cache, engines: tuple[str, ...], memory_bytes: int | None, key: PublicKey | None = None
+) -> None:
+    """Build an image in a registry again from the project that is attached to it, and compare with what is there.
+
+    key: it has to be signed by this one. Raises CanonicalError where another image comes out, with where they differ;
+    RegistryError where nothing is attached, or where this spark-images plans something else from it.
+    """
+    from spark_images.imagediff import layout_differences
+    from spark_images.oci import read_layout
+    from spark_images.registry.client import Client
+    from spark_images.registry.clone import fetch_clone
+    from spark_images.registry.listing import single_image
+    from spark_images.registry.pull import pull_layout, read_offer
+    from spark_images.registry.reference import parse_reference
+    from spark_images.registry.verification import verify_offer
+
+    wanted = parse_reference(reference)
+    client = Client(wanted.repository.host, env=os.environ, name=wanted.repository.name)
+    single, _ = single_image(client, wanted)
+    offer = read_offer(client, single)
+    if key is not None:
+        verify_offer(client, offer, key)
+    with work_folder(cache, "published") as folder:
+        project = fetch_clone(client, wanted.repository, offer.manifest.digest, folder / "project")
+        image = project.image(offer.image)
+        labels = offer.labels
+        target, base = project.variant(image, labels["io.spark-images.target"], labels["io.spark-images.base"])
+        image = image.on(base)
+        plan = project.plan(image, target, base)
+        if plan.plan_id != offer.plan_id:
+            raise RegistryError(
+                f"{single} cannot be made again here: its files give another plan",
+                why=(f"published: {offer.plan_id}", f"here:      {plan.plan_id}, built on {plan.builder}"),
+                hint="use the spark-images that its provenance names, on a machine like the one that it was built on",
+            )
+        for engine in engines or (None,):
+            options = BuildOptions(engine=engine, memory_bytes=memory_bytes, cold=True)
+            layout = build(project, image, target, base, cache=cache, options=options)
+            print(f"{engine or 'default engine'} {layout.manifest_digest}")
+            if layout.manifest_digest != offer.manifest.digest:
+                there = Cache(folder / "there")
+                pull_layout(client, offer, there)
+                published = read_layout(there.images / offer.plan_id)
+                raise CanonicalError(
+                    f"{single} came out differently from its own plan {offer.plan_id[:12]}",
+                    why=(
+                        f"published: {offer.manifest.digest}",
+                        f"here:      {layout.manifest_digest} in {layout.path}",
+                        *layout_differences(published, layout),
+                    ),
+                    hint="one of the two builds was not determined by the plan, or the image was not built from it",
+                )
+        print(f"published {offer.manifest.digest}")

@@ -16,6 +16,7 @@ from spark_images.pins import FileContent
 from spark_images.project import Project
 from spark_images.targets import Target
 from spark_images.terminal import tell
+from spark_images.verdict import Colour, Gate, Verdict
 from spark_images.workfolder import work_folder
 
 INSPECT_PIN = "cuda-inspect"  # holds NVIDIA's cuobjdump; a project without GPU images needs none
@@ -31,13 +32,14 @@ def test(
     engine: str | None,
     pytest: Sequence[str],
 ) -> None:
-    """Run images/<name>/tests against the image of today's plan. pytest: further arguments for it.
+    """Run images/<name>/tests against the image of today's plan and keep the verdict. pytest: further arguments for it.
 
     Raises UsageError when the image is not built, CheckError when a test failed.
     """
     from spark_images.engine import choose_engine
     from spark_images.imagetest import run_image_tests
     from spark_images.record import append_to_record, last_built_from, read_records
+    from spark_images.verdicts import keep_verdict
 
     plan = project.plan(image, target, base)
     layout = built_layout(plan, cache)
@@ -53,13 +55,26 @@ def test(
             layout=layout.path,
             reference=reference,
             engine=chosen,
-            cuobjdump=_cuobjdump(project, cache),
+            cuobjdump=inspect_program(project, cache),
             results=folder,
             pytest_args=pytest,
         )
     if record := last_built_from(read_records(cache.records), plan.plan_id):
-        tested = {**asdict(results), "engine": chosen.name, "digest": layout.manifest_digest}
+        tested = {**asdict(results), "arguments": list(pytest), "engine": chosen.name, "digest": layout.manifest_digest}
         append_to_record(record.folder, "tests", {**tested, "when": datetime.now(UTC).isoformat(timespec="seconds")})
+    if not (pytest and results.good):  # that a part of the tests passed is no verdict
+        evidence = f"{results.passed} tests passed, {len(results.failures)} failed in {chosen.name}"
+        keep_verdict(
+            cache,
+            plan.plan_id,
+            Verdict(
+                gate=Gate.TEST,
+                colour=Colour.GREEN if results.good else Colour.RED,
+                digest=layout.manifest_digest,
+                when=datetime.now(UTC),
+                evidence=evidence,
+            ),
+        )
     if not results.good:
         raise CheckError(
             f"{len(results.failures)} of {results.passed + len(results.failures)} tests of `{image.name}` failed",
@@ -78,7 +93,8 @@ def inspect_content(project: Project) -> FileContent | None:
     return wheel_content(INSPECT_PIN, next(wheel for wheel in wheels if wheel.platform == host_platform()))
 
 
-def _cuobjdump(project: Project, cache: Cache) -> Path | None:
+def inspect_program(project: Project, cache: Cache) -> Path | None:
+    """NVIDIA's cuobjdump for this machine, fetched and unpacked where it is not yet; None as inspect_content."""
     from spark_images.cuobjdump import unpack_cuobjdump
     from spark_images.fetch import fetch
     from spark_images.store import Store

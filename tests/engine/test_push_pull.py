@@ -7,90 +7,48 @@ import json
 import shutil
 import socket
 import subprocess
-import time
-import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from contextlib import ExitStack
+from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 import tiny
 from pipeline import Pipeline, make_pipeline, output_of
+from registries import DEBIANS, DISTRIBUTION, Registry, distribution
 
+from spark_images.cache import Cache
 from spark_images.engine.base import Engine
 from spark_images.imageconfig import PLAN_LABEL
 from spark_images.layout_writer import new_layout
 from spark_images.oci import Layout, read_layout
 from spark_images.record import read_records
+from spark_images.verdict import Colour, Gate, Verdict
+from spark_images.verdicts import keep_verdict
 
-PROGRAM = shutil.which("docker-registry") or shutil.which("registry")  # Debian's name, and distribution's own
 USER, PASSWORD = "spark", "secret"
 HTPASSWD = "spark:$2b$04$FeLLQq.ebD2yesEC1Gt.v.UdB1D4J0O0dPhorOPNPWhG9coP1ABBe\n"  # bcrypt of PASSWORD
 
 pytestmark = pytest.mark.skipif(
-    not (PROGRAM and shutil.which("skopeo")), reason="needs docker-registry (or registry) and skopeo"
+    not ((DEBIANS or DISTRIBUTION) and shutil.which("skopeo")), reason="needs docker-registry (or registry) and skopeo"
 )
 
 
-@dataclass(frozen=True)
-class Registry:
-    """A registry on loopback with a storage folder of its own."""
-
-    host: str
-    folder: Path
-
-    @property
-    def log(self) -> str:
-        return (self.folder / "log").read_text()
-
-    def blob(self, digest: str) -> Path:
-        """Where it keeps a blob."""
-        name = digest.removeprefix("sha256:")
-        return self.folder / "data/docker/registry/v2/blobs/sha256" / name[:2] / name / "data"
-
-    def holds(self, layout: Path, reference: str) -> str:
-        """Make it hold a layout by other means than ours; the reference by digest."""
-        repository = f"{self.host}/{reference}"
-        target = f"docker://{repository}"
-        copy = ["skopeo", "copy", "--quiet", "--preserve-digests", "--dest-tls-verify=false", "oci:.", target]
-        subprocess.run(copy, cwd=layout, check=True)
-        return f"{repository.rpartition(':')[0]}@{read_layout(layout).manifest_digest}"
+def holds(registry: Registry, layout: Path, reference: str) -> str:
+    """Make it hold a layout by other means than ours; the reference by digest."""
+    repository = f"{registry.host}/{reference}"
+    target = f"docker://{repository}"
+    copy = ["skopeo", "copy", "--quiet", "--preserve-digests", "--dest-tls-verify=false", "oci:.", target]
+    subprocess.run(copy, cwd=layout, check=True)
+    return f"{repository.rpartition(':')[0]}@{read_layout(layout).manifest_digest}"
 
 
 @pytest.fixture
 def start_registry(tmp_path: Path) -> Iterator[Callable[..., Registry]]:
-    processes: list[subprocess.Popen[bytes]] = []
-
-    def start(settings: str = "") -> Registry:
-        folder = tmp_path / "registry"
-        folder.mkdir()
-        with socket.create_server(("127.0.0.1", 0)) as free:
-            host = f"127.0.0.1:{free.getsockname()[1]}"
-        (folder / "config.yml").write_text(
-            f"version: 0.1\nlog: {{level: error}}\nstorage: {{filesystem: {{rootdirectory: {folder / 'data'}}}}}\n"
-            f"http: {{addr: '{host}'}}\n{settings}"
-        )
-        with (folder / "log").open("wb") as log:
-            command = [str(PROGRAM), "serve", str(folder / "config.yml")]
-            processes.append(subprocess.Popen(command, stdout=log, stderr=log))
-        registry = Registry(host, folder)
-        last = time.monotonic() + 20
-        while True:
-            try:
-                urllib.request.urlopen(f"http://{host}/v2/", timeout=1).close()
-                return registry
-            except urllib.error.HTTPError:  # it wants a login
-                return registry
-            except OSError:
-                assert processes[-1].poll() is None, registry.log
-                assert time.monotonic() < last, "the registry does not answer"
-                time.sleep(0.05)
-
-    yield start
-    for process in processes:
-        process.terminate()
-        process.wait(10)
+    with ExitStack() as stack:
+        yield lambda settings="": stack.enter_context(distribution(tmp_path / "registry", settings=settings))
 
 
 @pytest.fixture
@@ -187,7 +145,7 @@ def test_the_second_push_pushes_nothing_and_both_are_in_the_record(hello: Pipeli
     again = hello("push", "hello", "--registry", f"{registry.host}/you")
     assert again.returncode == 0, again.stderr
     assert again.stdout.strip() == reference
-    assert "is there already, nothing was pushed" in again.stderr
+    assert "is there already, nothing was sent" in again.stderr
     assert uploads > 0
     assert registry.log.count('"PUT ') == uploads
     first, second = read_records(hello.cache / "records")[-1].appended("push")[before:]
@@ -198,7 +156,7 @@ def test_the_second_push_pushes_nothing_and_both_are_in_the_record(hello: Pipeli
 
 def test_a_tag_that_holds_another_image_is_not_moved(hello: Pipeline, registry: Registry) -> None:
     tag = f"you/hello:{image_layout(hello).path.name[:12]}"
-    there = registry.holds(root_layout(hello), tag).rpartition("@")[2]
+    there = holds(registry, root_layout(hello), tag).rpartition("@")[2]
     said = failure(hello("push", "hello", "--registry", f"{registry.host}/you"))
     assert "the tag of a plan never moves" in said
     assert there in said
@@ -234,26 +192,23 @@ def test_a_damaged_layer_is_found_and_once_repaired_only_that_is_pulled_again(
     assert not (elsewhere.cache / "images").exists()
 
     blob.write_bytes(good)
-    (left,) = (elsewhere.cache / "work").glob("pull-*/layout")
-    (left / "oci-put-blob123").write_text("of a pull that was killed")
     pulled = elsewhere("pull", reference, "--engine", engine.name)
     assert pulled.returncode == 0, pulled.stderr
     assert {path.name for path in image_layout(elsewhere).path.iterdir()} == {"blobs", "index.json", "oci-layout"}
     assert image_layout(elsewhere).manifest_digest == reference.rpartition("@")[2]
-    asked = [registry.log.count(f'"GET /v2/you/hello/blobs/{layer.digest} ') for layer in layers]
-    assert asked == [1] * (len(layers) - 1) + [2]
+    assert registry.log.count(f'"GET /v2/you/hello/blobs/{layers[-1].digest} ') == 2
 
 
-def test_a_blob_that_a_stopped_pull_left_damaged_is_found(
+def test_what_a_stopped_pull_left_damaged_is_fetched_anew(
     hello: Pipeline, elsewhere: Pipeline, registry: Registry, engine: Engine
 ) -> None:
     reference, layer = push(hello, registry), image_layout(hello).layers[0]
-    left = elsewhere.cache / f"work/pull-{reference.rpartition(':')[2][:12]}/layout/blobs/sha256"
+    left = elsewhere.cache / "store/partial"
     left.mkdir(parents=True)
-    (left / layer.digest.removeprefix("sha256:")).write_bytes(b"x" * layer.size_bytes)
-    said = failure(elsewhere("pull", reference, "--engine", engine.name), status=50)
-    assert f"named: {layer.digest}" in said
-    assert not (elsewhere.cache / "images").exists()
+    (left / layer.digest.removeprefix("sha256:")).write_bytes(b"x" * (layer.size_bytes // 2))
+    pulled = elsewhere("pull", reference, "--engine", engine.name)
+    assert pulled.returncode == 0, pulled.stderr
+    assert image_layout(elsewhere).manifest_digest == reference.rpartition("@")[2]
 
 
 def test_a_damaged_config_is_found(hello: Pipeline, elsewhere: Pipeline, registry: Registry, engine: Engine) -> None:
@@ -297,7 +252,7 @@ def test_an_image_for_another_architecture_is_pulled(
         for layer in read_layout(root.layout).layers:
             writer.take(layer, read_layout(root.layout).blob(layer.digest))
         writer.finish(config=config, layers=read_layout(root.layout).layers, annotations={})
-    reference = registry.holds(tmp_path / "foreign", "you/foreign:1")
+    reference = holds(registry, tmp_path / "foreign", "you/foreign:1")
     pulled = elsewhere("pull", reference, "--engine", engine.name)
     assert pulled.returncode == 0, pulled.stderr
     name = pulled.stdout.strip()
@@ -322,7 +277,7 @@ def test_another_image_of_the_plan_in_the_cache_is_an_error_and_stays(
 def test_an_image_that_is_not_ours_is_refused(
     hello: Pipeline, elsewhere: Pipeline, registry: Registry, engine: Engine
 ) -> None:
-    reference = registry.holds(root_layout(hello), "you/other:1")
+    reference = holds(registry, root_layout(hello), "you/other:1")
     said = failure(elsewhere("pull", reference, "--engine", engine.name))
     assert "is no image that spark-images made" in said
 
@@ -345,7 +300,7 @@ def test_a_login_of_skopeo_or_docker_is_used_and_never_shown(
     home.pop("REGISTRY_AUTH_FILE", None)
     user = replace(hello, env=home)
     refused = failure(user("push", "hello", "--registry", f"{registry.host}/you"))
-    assert "skopeo login" in refused
+    assert "podman login" in refused
 
     kept = {"skopeo": tmp_path / "run/containers/auth.json", "docker": tmp_path / "home/.docker/config.json"}[of]
     kept.parent.mkdir(parents=True)
@@ -364,8 +319,111 @@ def test_an_image_that_is_not_built_is_not_pushed(elsewhere: Pipeline, registry:
     assert "nox -s build-hello" in said
 
 
-def test_without_skopeo_push_says_how_to_get_it(hello: Pipeline, tmp_path: Path) -> None:
-    without = {key: value for key, value in hello.env.items() if key != "SPARK_IMAGES_INSTALL"}
-    missing = replace(hello, env={**without, "PATH": str(tmp_path)})
-    said = failure(missing("push", "hello", "--registry", "127.0.0.1:1/you"), status=14)
-    assert "skopeo" in said
+# --- promoted, explained, signed, made again --------------------------------------------------------------------------
+
+
+@pytest.fixture
+def secretive(hello: Pipeline, start_registry: Callable[..., Registry], tmp_path: Path) -> tuple[Pipeline, Registry]:
+    """A registry that wants a login, and a user whose login lies in Docker's config."""
+    users = tmp_path / "htpasswd"
+    users.write_text(HTPASSWD)
+    registry = start_registry(f"auth: {{htpasswd: {{realm: test, path: {users}}}}}\n")
+    config = tmp_path / "docker/config.json"
+    config.parent.mkdir()
+    secret = base64.b64encode(f"{USER}:{PASSWORD}".encode()).decode()
+    config.write_text(json.dumps({"auths": {registry.host: {"auth": secret}}}))
+    return replace(hello, env={**hello.env, "DOCKER_CONFIG": str(config.parent)}), registry
+
+
+def judge(pipeline: Pipeline, *gates: Gate) -> None:
+    layout = image_layout(pipeline)
+    for gate in gates:
+        verdict = Verdict(
+            gate=gate, colour=Colour.GREEN, digest=layout.manifest_digest, when=datetime.now(UTC), evidence="by hand"
+        )
+        keep_verdict(Cache(pipeline.cache), layout.path.name, verdict)
+
+
+def make_key(folder: Path) -> None:
+    curve = ["-algorithm", "EC", "-pkeyopt", "ec_paramgen_curve:P-256"]
+    subprocess.run(["openssl", "genpkey", *curve, "-out", "k"], cwd=folder, check=True, capture_output=True)
+    subprocess.run(["openssl", "pkey", "-in", "k", "-pubout", "-out", "k.pub"], cwd=folder, check=True)
+
+
+def good(done: subprocess.CompletedProcess[str]) -> str:
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_the_way_of_an_image_from_push_to_rollback_and_no_secret_is_left_anywhere(
+    secretive: tuple[Pipeline, Registry], engine: Engine, tmp_path: Path
+) -> None:
+    pipeline, registry = secretive
+    for verdict in pipeline.cache.rglob("verdict*.json"):  # of the other engine's round
+        verdict.unlink()
+    make_key(tmp_path)
+    (tmp_path / "other").mkdir()
+    make_key(tmp_path / "other")
+    where = ["--registry", f"{registry.host}/you"]
+    said = []
+
+    def run(*words: str) -> subprocess.CompletedProcess[str]:
+        done = pipeline(*words)
+        said.append(done.stdout + done.stderr)
+        return done
+
+    reference = good(run("push", "hello", *where, "--key", str(tmp_path / "k"))).strip()
+    assert "did not run" in failure(run("promote", "hello", *where), status=71)
+    good(run("test", "hello", "--engine", engine.name))
+    judge(pipeline, Gate.AUDIT)
+    good(run("promote", "hello", *where))
+    listing = json.loads(good(run("list", "hello", *where, "--json")))
+    (image,) = listing["images"]
+    assert image["tags"] == ["1.0-here", "here"]  # no GPU: latest stays where it is
+    assert {gate: verdict["colour"] for gate, verdict in image["verdicts"].items()} == {
+        "audit": "green", "test": "green", "smoke": "skipped",
+    }  # fmt: skip
+    assert f"{image['tag']}" in good(run("list", "hello", *where))
+    explained = json.loads(good(run("explain", f"{registry.host}/you/hello:here", "--json")))
+    assert explained["reference"] == reference
+    assert explained["contents"]["Debian packages"] > 5
+    assert explained["pins"]["hello"].startswith("1.0 ")
+    assert len(explained["signed_by"]) == 1
+    assert "to make it again" in good(run("explain", reference))
+    assert good(run("verify-reference", reference, "--key", str(tmp_path / "k.pub"))).strip() == reference
+    refused = failure(run("verify-reference", reference, "--key", str(tmp_path / "other/k.pub")), status=72)
+    assert "signed by another key" in refused
+    assert "was never another image" in failure(run("rollback", "hello", *where), status=71)
+    assert "keep" in good(run("prune-registry", "hello", *where))
+
+    secret = base64.b64encode(f"{USER}:{PASSWORD}".encode()).decode()
+    kept = [path for top in (pipeline.cache, pipeline.project, registry.folder) for path in top.rglob("*")]
+    texts = [*said, *(path.read_bytes().decode("latin-1") for path in kept if path.is_file())]
+    private = (tmp_path / "k").read_text().splitlines()[1]
+    assert len(texts) > 50
+    assert secret in Path(pipeline.env["DOCKER_CONFIG"], "config.json").read_text()  # so this search would find it
+    assert not [text for text in texts if f"{USER}:{PASSWORD}" in text or secret in text or private in text]
+
+
+def test_pull_with_verify_takes_the_signed_image_and_refuses_the_unsigned(
+    hello: Pipeline, elsewhere: Pipeline, registry: Registry, engine: Engine, tmp_path: Path
+) -> None:
+    make_key(tmp_path)
+    reference = push(hello, registry)
+    verify = ["--verify", "--key", str(tmp_path / "k.pub"), "--engine", engine.name]
+    assert "nobody has signed it" in failure(elsewhere("pull", reference, *verify), status=72)
+    assert not (elsewhere.cache / "images").exists()
+    good(hello("push", "hello", "--registry", f"{registry.host}/you", "--key", str(tmp_path / "k")))
+    assert good(elsewhere("pull", reference, *verify)) == f"{local_name(hello)}\n"
+
+
+def test_an_image_is_made_again_from_its_reference_alone(
+    hello: Pipeline, elsewhere: Pipeline, registry: Registry, engine: Engine, tmp_path: Path
+) -> None:
+    reference = push(hello, registry)
+    nothing = tmp_path / "no clone of it"
+    nothing.mkdir()
+    stranger = replace(elsewhere, project=nothing)
+    made = good(stranger("reproduce", "hello", "--reference", reference, "--engine", engine.name, "--memory", "512MiB"))
+    digest = reference.rpartition("@")[2]
+    assert made.splitlines() == [f"{engine.name} {digest}", f"published {digest}"]

@@ -180,7 +180,7 @@ def test_require_names_what_is_missing_what_it_is_for_and_one_line(tmp_path: Pat
         require(Need.TRANSFER, env=env)
 
     assert caught.value.what == "this machine lacks: skopeo"
-    assert caught.value.why == ("skopeo: push and pull",)
+    assert caught.value.why == ("skopeo: base images of other registries",)
     assert "--no-install-recommends skopeo" in caught.value.hint
     assert "\n" not in caught.value.hint
 

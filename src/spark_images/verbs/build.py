@@ -30,6 +30,11 @@ def add(verbs: Verbs) -> None:
     variant(reproduce)
     reproduce.add_argument("--engine", action="append", choices=("podman", "docker"), help="once per engine named")
     reproduce.add_argument("--memory", metavar="SIZE")
+    reproduce.add_argument(
+        "--reference",
+        metavar="HOST/NAME/IMAGE:TAG",
+        help="build this one again, from what is attached to it, and compare",
+    )
 
     test = verbs.add("test", _test, "Test a built image: its files, and the running container.")
     variant(test)
@@ -78,10 +83,22 @@ def _plan(options: argparse.Namespace) -> int:
 def _reproduce(options: argparse.Namespace) -> int:
     from spark_images.doctor import Need, require
     from spark_images.jobs import parse_size
-    from spark_images.reproduce import reproduce
+    from spark_images.reproduce import reproduce, reproduce_published
 
-    project, image, target, base = variant_of(options)
     memory_bytes = None if options.memory is None else parse_size(options.memory)
+    if options.reference:
+        from spark_images.attest.signing import find_public_key
+
+        require(Need.ENGINE, env=os.environ)
+        reproduce_published(
+            options.reference,
+            cache=cache_of_user(),
+            engines=tuple(options.engine or ()),
+            memory_bytes=memory_bytes,
+            key=find_public_key(None),
+        )
+        return 0
+    project, image, target, base = variant_of(options)
     require(Need.ENGINE, env=os.environ)
     reproduce(
         project,

@@ -1,0 +1,152 @@
+"""What is attached to a pushed image: bill of materials, provenance, verdicts, and a signature if there is a key."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any, assert_never
+
+from spark_images import __version__
+from spark_images.attest import provenance, sbom
+from spark_images.attest.bundle import SIGNED_IMAGE, Statement
+from spark_images.cache import Cache
+from spark_images.files import read_json, write_bytes
+from spark_images.pins import (
+    ArchiveRoute,
+    Content,
+    GitRoute,
+    IndexRoute,
+    SdistPin,
+    SdistRoute,
+    TreeContent,
+    UrlRoute,
+)
+from spark_images.record import RecordView, last_built_from, read_records
+from spark_images.registry.statements import attach_statement, attach_verdicts
+from spark_images.terminal import tell
+from spark_images.verdict import latest_verdicts
+from spark_images.verdicts import kept_verdicts
+
+if TYPE_CHECKING:
+    from spark_images.attest.signing import Signer
+    from spark_images.oci import Layout
+    from spark_images.plan import Plan
+    from spark_images.project import Project
+    from spark_images.registry.client import Client
+    from spark_images.registry.manifest import Manifest
+    from spark_images.registry.reference import Repository
+
+
+def describe(
+    project: Project,
+    plan: Plan,
+    layout: Layout,
+    *,
+    client: Client,
+    repository: Repository,
+    manifest: Manifest,
+    cache: Cache,
+    signer: Signer | None,
+) -> None:
+    """Attach everything that is known of an image; what is attached already stays as it is."""
+    record = last_built_from(read_records(cache.records), plan.plan_id)
+    predicates = [
+        (sbom.PREDICATE_TYPE, image_sbom(project, plan, layout, cache)),
+        (provenance.PREDICATE_TYPE, image_provenance(plan, record)),
+    ]
+    if signer is not None:
+        predicates.append((SIGNED_IMAGE, {}))
+    done = []
+    for kind, predicate in predicates:
+        statement = Statement(digest=manifest.digest, predicate_type=kind, predicate=predicate)
+        if attach_statement(client, repository, manifest, statement, signer):
+            done.append(_NAMES[kind])
+    verdicts = latest_verdicts(kept_verdicts(cache, plan.plan_id), manifest.digest)
+    attach_verdicts(client, repository, manifest, verdicts.values(), signer)
+    if done:
+        tell(f"attached: {', '.join(done)}{'' if signer else '; nothing is signed, as no key is named'}")
+
+
+_NAMES = {sbom.PREDICATE_TYPE: "SBOM", provenance.PREDICATE_TYPE: "provenance", SIGNED_IMAGE: "signature"}
+
+
+def image_sbom(project: Project, plan: Plan, layout: Layout, cache: Cache) -> dict[str, Any]:
+    """The bill of materials; reading a large image takes a while, so it is kept by the image's digest."""
+    from spark_images.attest.contents import read_contents
+
+    kept = cache.root / "sboms" / f"{layout.manifest_digest.removeprefix('sha256:')}.json"
+    if (there := read_json(kept)) is not None:
+        return there
+    tell("reading what is in the image, for its bill of materials")
+    labels = dict(plan.config.labels)
+    document = sbom.make_sbom(
+        digest=layout.manifest_digest,
+        image=plan.image,
+        version=labels.get("org.opencontainers.image.version", ""),
+        created=str(layout.config.get("created", "")),
+        tool_version=__version__,
+        contents=read_contents(layout),
+        sources=_sources(project, plan),
+    )
+    kept.parent.mkdir(parents=True, exist_ok=True)
+    write_bytes(kept, sbom.encoded(document))
+    return document
+
+
+def image_provenance(plan: Plan, record: RecordView | None) -> dict[str, Any]:
+    """The provenance; record: of the attempt that built the image, where this machine did."""
+    run = provenance.Run()
+    if record is not None:
+        started = read_json(record.folder / "started.json") or {}
+        facts = started.get("engine") or {}
+        built = record.result.seconds if record.result else 0.0
+        run = provenance.Run(
+            record=record.id,
+            started=_utc(record.started.timestamp()),
+            finished=_utc(record.started.timestamp() + built),
+            engine=f"{facts.get('name', '')} {facts.get('version', '')}".strip(),
+        )
+    document = json.loads(json.dumps(plan.document()))
+    materials = [_material(content) for content in plan.contents]
+    return provenance.make_provenance(
+        plan_id=plan.plan_id, plan=document, materials=materials, tool_version=__version__, run=run
+    )
+
+
+def _sources(project: Project, plan: Plan) -> list[sbom.SourceTree]:
+    """The source trees that the plan compiles, those that a release vendors or fetches included."""
+    found = []
+    for content in {entry.content.digest: entry.content for entry in plan.inputs}.values():
+        if isinstance(content, TreeContent):
+            name, _, version = content.label.partition(" ")
+            git = next((route for route in content.routes if isinstance(route, GitRoute)), None)
+            url, commit = (git.url, git.commit) if git else ("", "")
+        elif isinstance(pin := project.pins[content.pin], SdistPin):
+            name, version, url, commit = pin.project, pin.version, "", ""
+        else:
+            continue
+        tree = sbom.SourceTree(name=name, version=version, url=url, commit=commit, digest=content.digest)
+        found.append(tree)
+    return sorted(found, key=lambda tree: (tree.name, tree.version))
+
+
+def _material(content: Content) -> provenance.Material:
+    route = content.routes[0]
+    match route:
+        case UrlRoute() | ArchiveRoute():
+            uri, commit = route.url, ""
+        case GitRoute():
+            uri, commit = f"git+{route.url}@{route.commit}", route.commit
+        case IndexRoute():
+            uri, commit = f"pkg:pypi/{route.project}?file_name={route.filename}", ""
+        case SdistRoute():
+            uri, commit = f"pkg:pypi/{route.project}@{route.version}", ""
+        case _:
+            assert_never(route)
+    kind = "tree of " if isinstance(content, TreeContent) else ""
+    return provenance.Material(uri=uri, digest=content.digest, name=f"{kind}{content.label}", commit=commit)
+
+
+def _utc(seconds: float) -> str:
+    from datetime import UTC, datetime
+
+    return datetime.fromtimestamp(int(seconds), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
