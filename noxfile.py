@@ -20,8 +20,15 @@ IMAGES = sorted(path.parent.name for path in ROOT.glob("images/*/image.yaml"))
 IMAGE_SESSIONS = {
     "build": "Build {image}, or say that it is built already (-- --explain --engine docker --memory 48GiB --cold)",
     "test": "Test the built {image}: every file in it, and the container at work (-- --engine docker)",
-    "push": "Push {image} under its plan_id and read it back (-- --registry 127.0.0.1:5000/you)",
+    "audit": "Audit the built {image} without a GPU: GPU code, linking, Python, settings, secrets (-- --json FILE)",
+    "smoke": "Try the built {image} on the GPU that is here: right numbers, right answers (-- --host --require-gpu)",
+    "push": "Push {image} under its plan_id, read it back, describe and sign it (-- --registry HOST/NAME --key FILE)",
+    "promote": "Move the readable tags to the pushed {image} once its gates are passed (-- --registry HOST/NAME)",
+    "rollback": "Move the readable tags of {image} back to the last good one (-- --registry HOST/NAME)",
+    "list": "What of {image} a registry has: pins, sizes, verdicts, tags (-- --registry HOST/NAME --json)",
+    "prune-registry": "Say which pushed {image} no rule keeps (-- --registry HOST/NAME --keep 5 --delete)",
     "plan": "Print the plan of {image}: what goes in, and its plan_id",
+    "bisect": "Find what broke {image} (-- --good REF --bad REF --check test, or a command; --stage source)",
     "reproduce": "Build {image} twice without any cache and compare the digests (-- --engine podman --engine docker)",
 }
 
@@ -80,6 +87,19 @@ for _path in sorted(ROOT.glob("images/*/recipes.yaml")):  # whether or not there
     )
 
 
+for _path in sorted(ROOT.glob("images/*/profiles")):
+    add_image_session(
+        "units",
+        "Compile single objects of {image}'s real build and check them; no image (-- '*cache_kernels*' --twice)",
+        _path.parent.name,
+    )
+    add_image_session(
+        "estimate",
+        "What the whole compile of {image} would take (-- --cores 20 --memory 64GiB --all-kernels)",
+        _path.parent.name,
+    )
+
+
 @nox.session(name="learn-vllm")
 def learn_vllm(session: nox.Session) -> None:
     """Read what new releases of vLLM know by name, against which recipes are checked (-- RELEASE… --sdists FOLDER)"""
@@ -88,13 +108,25 @@ def learn_vllm(session: nox.Session) -> None:
 
 @nox.session
 def pull(session: nox.Session) -> None:
-    """Pull an image by digest, verify every blob, load it into the engine (-- HOST/NAME/IMAGE@sha256:…)"""
+    """Pull an image by digest, verify every blob, load it into the engine (-- HOST/NAME/IMAGE@sha256:… --verify)"""
     verb(session, "pull")
 
 
 @nox.session
+def explain(session: nox.Session) -> None:
+    """Say from a reference alone what is inside, how it was made and how to make it again (-- HOST/NAME/IMAGE:TAG)"""
+    verb(session, "explain")
+
+
+@nox.session(name="verify-reference")
+def verify_reference(session: nox.Session) -> None:
+    """Check signature, provenance and pins of an image in a registry (-- HOST/NAME/IMAGE:TAG --key FILE)"""
+    verb(session, "verify-reference")
+
+
+@nox.session
 def fetch(session: nox.Session) -> None:
-    """Put every pinned input into the store; builds then need no network (-- IMAGE…)"""
+    """Put what images are made of into the store; builds then need no network (-- IMAGE… --all)"""
     verb(session, "fetch")
 
 
@@ -138,6 +170,18 @@ def lock(session: nox.Session) -> None:
         said = ("--custom-compile-command", "./noxw -s lock")
         run(session, "uv", "pip", "compile", *options.split(), *said, "-o", "requirements.lock", "pyproject.toml")
     verb(session, "lock")
+
+
+@nox.session(name="update-pins")
+def update_pins(session: nox.Session) -> None:
+    """Find newer versions of the pins, prove them, take them over (-- --verify --apply|--branch NAME)"""
+    verb(session, "update-pins")
+
+
+@nox.session(name="check-pins")
+def check_pins(session: nox.Session) -> None:
+    """Ask every route of every pin whether it still serves the pinned content; for cron (-- --strict)"""
+    verb(session, "check-pins")
 
 
 @nox.session

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from spark_images.floor import FloorRule
@@ -14,6 +16,7 @@ from spark_images.memory import budget, floor_rule, host_memory
 from spark_images.plan import Plan
 from spark_images.profile import Profile, expected_units, profile_text
 from spark_images.record import RecordView, measured_units
+from spark_images.shipped import read_shipped
 from spark_images.targets import Target
 from spark_images.units import GIB, format_size
 
@@ -69,10 +72,37 @@ def allow(
     env: Mapping[str, str],
 ) -> Allowance:
     """Ask the host. asked_bytes: what the user typed. Raises BudgetError and UsageError; see memory.py."""
+    return allow_compile(
+        Path(image.path).parent,
+        target,
+        plan,
+        records,
+        gib_per_job=image.compile.gib_per_job,
+        gated=GATE in image.scripts,
+        asked_bytes=asked_bytes,
+        limit=limit,
+        env=env,
+    )
+
+
+def allow_compile(
+    folder: Path,
+    target: Target,
+    plan: Plan,
+    records: Sequence[RecordView],
+    *,
+    gib_per_job: float,
+    gated: bool,
+    asked_bytes: int | None,
+    limit: bool,
+    env: Mapping[str, str],
+) -> Allowance:
+    """As allow. folder: images/<name>, whose shipped profiles count where no build of here has measured a unit."""
     unified = target.unified_memory and plan.builder == plan.platform
-    gib_per_job, gated = image.compile.gib_per_job, GATE in image.scripts
     given = budget(asked_bytes, gib_per_job=gib_per_job, unified=unified) if limit else None
     cores = len(os.sched_getaffinity(0))
+    same, others = measured_units(records, plan.image, plan.target)
+    shipped = (profile.units for profile in read_shipped(folder, target.name))
     return Allowance(
         budget=given,
         floor=floor_rule(env, unified=unified),
@@ -85,5 +115,5 @@ def allow(
         cores=cores,
         gib_per_job=gib_per_job,
         gated=gated,
-        profile=profile_text(expected_units(*measured_units(records, plan.image, plan.target))),
+        profile=profile_text(expected_units(same, chain(others, shipped))),
     )

@@ -13,7 +13,7 @@ from typing import NoReturn
 
 from spark_images.cache import Cache
 from spark_images.errors import InterruptedByUser, SparkImagesError, UsageError, did_you_mean
-from spark_images.verbs import build, machine, pins, registry, serve
+from spark_images.verbs import audit, bisect, build, machine, pins, registry, serve, smoke, units, update
 from spark_images.verbs.base import Verbs
 
 
@@ -89,6 +89,6 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--project", type=Path, default=Path.cwd(), help="folder with pins.yaml (default: here)")
     verbs = Verbs(parser.add_subparsers(dest="verb", required=True, metavar="VERB"))
-    for group in (build, registry, pins, serve, machine):
+    for group in (audit, build, registry, pins, serve, smoke, units, bisect, update, machine):
         group.add(verbs)
     return parser

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from spark_images.errors import ContentError, RouteError
+from spark_images.errors import ContentError, MissingError, RouteError
 from spark_images.process import Captured
 from spark_images.tree import SourceTree
 from spark_images.watched import run_watched
@@ -42,13 +42,13 @@ def resolve_tag(url: str, tag: str, *, work: Path, stall_s: float, stop: threadi
     work: an empty folder. Raises RouteError when the repository cannot be reached or has no such tag.
     """
     refs = (f"refs/tags/{tag}", f"refs/tags/{tag}^{{}}")  # the latter where the tag is an object of its own
-    ended = _Git(work, stall_s, stop).run("ls-remote", "--", url, *refs)
+    ended = Git(work, stall_s, stop).run("ls-remote", "--", url, *refs)
     if ended.status != 0:
-        raise RouteError(_reason(ended.stderr))
+        raise RouteError(reason_of(ended.stderr))
     found = dict(line.split("\t")[::-1] for line in ended.stdout.decode().splitlines())
     commit = found.get(refs[1]) or found.get(refs[0])
     if commit is None:
-        raise RouteError(f"the repository has no tag `{tag}`")
+        raise MissingError(f"the repository has no tag `{tag}`")
     return commit
 
 
@@ -60,7 +60,7 @@ def tree_from_git(url: str, commit: str, *, work: Path, stall_s: float, stop: th
     """
     if not re.fullmatch(r"[0-9a-f]{40}", commit):
         raise ValueError(f"not a commit: {commit!r}")
-    git = _Git(work, stall_s, stop)
+    git = Git(work, stall_s, stop)
     git.run("init", "--quiet", "--bare")
     fetch = ("fetch", "--progress", "--no-tags", "--no-recurse-submodules", "--no-write-fetch-head")
     ended = git.run(*fetch, "--depth=1", "--", url, commit)
@@ -68,9 +68,9 @@ def tree_from_git(url: str, commit: str, *, work: Path, stall_s: float, stop: th
         # Some servers refuse to be asked for a commit that no ref names, and dumb HTTP knows no depth: take all refs.
         ended = git.run(*fetch, "--", url, "+refs/heads/*:refs/heads/*", "+refs/tags/*:refs/tags/*")
     if ended.status != 0:
-        raise RouteError(_reason(ended.stderr))
+        raise RouteError(reason_of(ended.stderr))
     if git.run("cat-file", "-e", f"{commit}^{{commit}}").status != 0:
-        raise RouteError(f"the repository does not have the commit {commit}")
+        raise MissingError(f"the repository does not have the commit {commit}")
     name = urlsplit(url).path.rstrip("/").rpartition("/")[2].removesuffix(".git")
     listing = git.listing(commit)
     with ExitStack() as unless_done:
@@ -87,7 +87,7 @@ def list_submodules(
 
     Raises ContentError for one whose address the commit does not say.
     """
-    git = _Git(work, stall_s, stop)
+    git = Git(work, stall_s, stop)
     said = git.run("config", "--blob", f"{commit}:.gitmodules", "--null", "--list").stdout.decode()
     modules: dict[str, dict[str, str]] = {}
     for key, _, value in (line.partition("\n") for line in said.split("\0")):
@@ -116,7 +116,7 @@ def _absolute(url: str, parent: str) -> str:
     return f"{base}/{url}"
 
 
-class _Git:
+class Git:
     """git on a bare repository in `work`, in an environment of ours."""
 
     def __init__(self, work: Path, stall_s: float, stop: threading.Event) -> None:
@@ -136,7 +136,7 @@ class _Git:
         """Mode, kind, object and name of everything in a commit. RouteError when it cannot be listed."""
         listed = self.run("ls-tree", "-r", "-z", "--full-tree", commit)
         if listed.status != 0:
-            raise RouteError(_reason(listed.stderr))
+            raise RouteError(reason_of(listed.stderr))
         found = []
         for line in listed.stdout.split(b"\0")[:-1]:
             about, _, raw_name = line.partition(b"\t")
@@ -145,7 +145,8 @@ class _Git:
         return found
 
 
-def _reason(said: str) -> str:
+def reason_of(said: str) -> str:
+    """The error in what git said, without passwords."""
     lines = [re.sub(r"//[^/@\s]*@", "//", line) for line in said.splitlines()]
     errors = [line.partition(": ")[2] for line in lines if line.startswith(("fatal: ", "error: "))]
     return errors[0] if errors else (lines[-1] if lines else "git failed without a word")

@@ -15,11 +15,12 @@ import sys
 import threading
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit, urlunsplit
 
 from spark_images.download import Patience, TransferError, explain, new_session, persist, without_credentials
-from spark_images.errors import ConfigError, ContentError, HostProgramError, RouteError
+from spark_images.errors import ConfigError, ContentError, HostProgramError, MissingError, RouteError
 from spark_images.process import capture
 from spark_images.wheel_tags import tag_ranks
 
@@ -40,6 +41,8 @@ class IndexFile:
     url: str
     sha256: str | None  # 64 hex digits
     size_bytes: int | None
+    uploaded: datetime | None = None  # UTC; HTML has no times
+    yanked: bool = False  # withdrawn by its project, for new uses
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -124,12 +127,12 @@ class PackageIndex:
         return session
 
     def find_files(self, project: str) -> tuple[IndexFile, ...]:
-        """Every file of the project on every index. RouteError if none has it or one cannot be asked."""
+        """Every file of the project on every index. MissingError if none has it, RouteError if one cannot be asked."""
         found: list[IndexFile] = []
         for index in self.config.indexes:
             found += self._page(index, project)
         if not found:
-            raise RouteError(f"no package index has the project `{project}`", why=self._asked())
+            raise MissingError(f"no package index has the project `{project}`", why=self._asked())
         return tuple(found)
 
     def find_file(self, project: str, filename: str) -> IndexFile:
@@ -147,7 +150,7 @@ class PackageIndex:
                     return file
             names += [file.filename for file in files]
         nearest = difflib.get_close_matches(filename, names, n=3)
-        raise RouteError(
+        raise (RouteError if failed else MissingError)(
             f"no package index has the file `{filename}` of `{project}`",
             why=(*self._asked(), *failed),
             hint=f"nearest names: {', '.join(f'`{name}`' for name in nearest)}" if nearest else "",
@@ -161,7 +164,7 @@ class PackageIndex:
                 return file
         versions = sorted({file.version for file in files if file.filename.endswith((".tar.gz", ".zip"))})
         nearest = difflib.get_close_matches(version, versions, n=3)
-        raise RouteError(
+        raise MissingError(
             f"no package index has an sdist of `{project}` {version}",
             why=self._asked(),
             hint=f"nearest versions: {', '.join(f'`{name}`' for name in nearest)}" if nearest else "",
@@ -214,6 +217,8 @@ class PackageIndex:
                 url=package.url,
                 sha256=package.digests.get("sha256"),
                 size_bytes=package.size,
+                uploaded=package.upload_time and package.upload_time.astimezone(UTC),
+                yanked=package.is_yanked,
             )
             for package in (page.packages if page else ())
         )

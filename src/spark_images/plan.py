@@ -254,7 +254,7 @@ def differences(old: Mapping[str, object], new: Mapping[str, object]) -> tuple[s
         before, after = _mapping(old_roots.get(name)), _mapping(new_roots.get(name))
         found += _changed(f"{name} package", _mapping(before.get("debs")), _mapping(after.get("debs")))
         for option in ("arch", "slim", "users", "folders", "image", "component"):
-            if before.get(option) != after.get(option):
+            if (before.get(option) or "") != (after.get(option) or ""):  # older records do not have them all
                 found.append(f"{name}: {option} was {before.get(option)}, is {after.get(option)}")
     for key in ("builder", "platform", "forms"):
         if old.get(key) != new.get(key):

@@ -18,7 +18,7 @@ from spark_images.download import (
     new_session,
     without_credentials,
 )
-from spark_images.errors import ContentError, HostProgramError, InterruptedByUser, RouteError
+from spark_images.errors import ContentError, HostProgramError, InterruptedByUser, MissingError, RouteError
 from spark_images.files import room_on
 from spark_images.git_tree import tree_from_git
 from spark_images.package_index import PackageIndex
@@ -80,6 +80,7 @@ class Routes:
 
     def _in_order(self, content: Content, routes: Sequence[Route], bring: Callable[[Route], None]) -> None:
         failed: list[str] = []
+        missing = bool(routes)
         for place, route in enumerate(routes, start=1):
             try:
                 return bring(route)
@@ -87,10 +88,11 @@ class Routes:
                 if self.stop.is_set():
                     raise InterruptedByUser("stopped") from err
                 failed.append(f"{_describe(route)}: {_reason(err)}")
+                missing = missing and isinstance(err, MissingError)
                 if place < len(routes):
                     self.note(f"`{content.pin}`: {failed[-1]}")
                     self.note(f"  trying route {place + 1} of {len(routes)}: {_describe(routes[place])}")
-        raise RouteError(
+        raise (MissingError if missing else RouteError)(
             f"no route to `{content.label}` of pin `{content.pin}` is left",
             why=failed or ("the pin states none",),
             hint="check the network, the proxy and pip's configuration, or add a route to the pin; "

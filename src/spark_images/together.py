@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import PurePosixPath
 
 from spark_images.compat.check import Refusal, check
 from spark_images.compat.facts import Facts
@@ -58,7 +57,7 @@ def refusals(
         gcc=gcc.partition(":")[2].partition("-")[0],
         target=target,
         base=base.partition("-")[0],
-        ngc_tag=PurePosixPath(ground.ref).name.partition(":")[2] if ground and NGC in ground.ref else "",
+        ngc_tag=ground.ref.rpartition(":")[2] if ground and NGC in ground.ref else "",
         allow_unknown=True,
     )
 

@@ -67,7 +67,7 @@ class Pipeline:
         tar = io.BytesIO()
         write_tree(source, out=tar)
         digest = hashlib.sha256(tar.getvalue()).hexdigest()
-        debian = _block(REPOSITORY / "pins.yaml", "debian")
+        debian = block_of(REPOSITORY / "pins.yaml", "debian")
         (self.project / "pins.yaml").write_text(
             "schema: 1\n"
             f"{self.image}: {{kind: git, url: \"file://{source}\", version: '1.0', commit: {commit}, "
@@ -111,7 +111,7 @@ def git(*arguments: str, cwd: Path) -> str:
     return subprocess.check_output(["git", *identity, *arguments], cwd=cwd, text=True).strip()
 
 
-def _block(path: Path, key: str) -> str:
+def block_of(path: Path, key: str) -> str:
     """The lines of one top-level key of a YAML file."""
     lines = path.read_text().splitlines(keepends=True)
     start = next(number for number, line in enumerate(lines) if line.startswith(f"{key}:"))

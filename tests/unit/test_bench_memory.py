@@ -13,8 +13,8 @@ from spark_images.bench import cgroup
 from spark_images.bench.base import NotMeasured
 from spark_images.bench.cgroup import Cgroup, capped, parents
 from spark_images.bench.memory import HUNGRIEST, Comparison, Source, sources, write_sources
-from spark_images.bench.ninja import Attempt, Compile, Gate, build, ninja_file, program, read_profile, write_profile
-from spark_images.bench.replay import CAPS_GIB, REPLAY, UNITS, bound_s, minutes, scaled, stand_in_for
+from spark_images.bench.ninja import Attempt, Compile, Gate, build, ninja_file, program, write_profile
+from spark_images.bench.replay import CAPS_GIB, REPLAY, bound_s, measured_vllm, minutes, scaled, stand_in_for
 from spark_images.bench.tree import read_ways
 from spark_images.errors import CheckError
 from spark_images.schedule import Unit
@@ -199,10 +199,10 @@ def test_the_gate_tells_what_each_unit_took(tmp_path: Path) -> None:
     assert 5 < unit.peak_mib < 200
 
 
-def test_a_profile_is_read_as_it_was_written(tmp_path: Path) -> None:
+def test_a_profile_is_written_as_the_gate_reads_it(tmp_path: Path) -> None:
     units = (Unit(name="a/x.cu.o", seconds=31.2, peak_mib=412), Unit(name="b/y.o", seconds=0.5, peak_mib=9))
 
-    assert read_profile(write_profile(units, tmp_path / "profile").read_text()) == units
+    assert write_profile(units, tmp_path / "profile").read_text() == "412 31.2 a/x.cu.o\n9 0.5 b/y.o\n"
 
 
 def test_a_missing_program_is_named_with_its_package() -> None:
@@ -326,7 +326,7 @@ def test_a_stand_in_dies_in_the_cgroup_whose_members_it_is_told(stand_in: Path, 
 
 
 def test_the_bound_of_the_replay_is_that_of_twenty_cores() -> None:
-    units = scaled(read_profile(UNITS.read_text()))
+    units = scaled(measured_vllm(Path(__file__).parents[2]))
 
     assert [minutes(bound_s(units, cap_gib)) for cap_gib in CAPS_GIB] == ["35.4 min"] * 3
 

@@ -190,7 +190,8 @@ def trees(known: VllmRelease) -> dict[str, str]:
 @pytest.mark.parametrize("version", EVERY_RELEASE)
 def test_every_source_of_a_release_is_handed_over_once(version: str) -> None:
     told = local_sources(release(version), trees(release(version)))
-    paths = [variable.value for variable in told.variables] + [arg.partition("=")[2] for arg in told.cmake_args[1:]]
+    arguments = [arg for arg in told.cmake_args[1:] if not arg.startswith("-DCUTLASS_")]
+    paths = [variable.value for variable in told.variables] + [arg.partition("=")[2] for arg in arguments]
     assert sorted(path.removeprefix("/src/").partition("/")[0] for path in paths) == sorted(trees(release(version)))
     assert told.cmake_args[0] == "-DFETCHCONTENT_FULLY_DISCONNECTED=ON"
 
@@ -204,7 +205,11 @@ def test_sources_are_handed_over_in_the_ways_that_the_release_honours() -> None:
         "TRITON_KERNELS_SRC_DIR": "/src/triton-kernels/python/triton_kernels/triton_kernels",
         "DEEPGEMM_SRC_DIR": "/src/deepgemm",
     }
-    assert told.cmake_args[1:] == ("-DFETCHCONTENT_SOURCE_DIR_VLLM-FLASH-ATTN=/src/vllm-flash-attn",)
+    assert told.cmake_args[1:] == (
+        "-DFETCHCONTENT_SOURCE_DIR_VLLM-FLASH-ATTN=/src/vllm-flash-attn",
+        "-DCUTLASS_INCLUDE_DIR=/src/cutlass/include",
+        "-DCUTLASS_TOOLS_UTIL_INCLUDE_DIR=/src/cutlass/tools/util/include",
+    )
 
 
 def test_a_missing_source_a_strange_one_and_a_path_that_cmake_args_would_split_are_refused() -> None:

@@ -30,6 +30,8 @@ def test_the_projects_own_targets_are_read() -> None:
         name="gb10",
         platform="linux/arm64",
         compute_capability="12.1a",
+        gpu_names=("GB10",),
+        driver="580",
         cuda_architecture="121a-real",
         cpu_architecture="armv9-a+i8mm+bf16",
         unified_memory=True,
@@ -74,3 +76,8 @@ def test_an_option_for_the_compiler_cannot_be_slipped_in(file: Path) -> None:
     assert mistake(file, (GB10 + REST).replace("armv9-a,", '"armv9-a -fplugin=x",')).startswith(
         "1: gb10.cpu-architecture"
     )
+
+
+def test_a_driver_without_a_gpu_is_refused(file: Path) -> None:
+    text = mistake(file, 'pc: {platform: linux/amd64, driver: "580", ' + REST)
+    assert text.startswith("1: pc.driver: there is no GPU that it would drive")

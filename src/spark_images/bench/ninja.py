@@ -151,9 +151,3 @@ def write_profile(units: Sequence[Unit], file: Path) -> Path:
     expected = (ExpectedUnit(unit=one.name, peak_mib=round(one.peak_mib), seconds=one.seconds) for one in units)
     file.write_text(profile_text(expected).text)
     return file
-
-
-def read_profile(text: str) -> tuple[Unit, ...]:
-    """The units of a profile."""
-    rows = (line.split(" ", 2) for line in text.splitlines())
-    return tuple(Unit(name=name, peak_mib=float(peak), seconds=float(seconds)) for peak, seconds, name in rows)

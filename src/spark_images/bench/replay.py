@@ -7,16 +7,16 @@ from dataclasses import replace
 from pathlib import Path
 
 from spark_images.bench.base import Measured, Subject
-from spark_images.bench.ninja import Attempt, Compile, Gate, build, program, read_profile, write_profile
+from spark_images.bench.ninja import Attempt, Compile, Gate, build, program, write_profile
 from spark_images.errors import CheckError
 from spark_images.process import capture
 from spark_images.schedule import HELD, NVCC, Schedule, Unit, fixed, gate, longest, lower_bound, safe_jobs
+from spark_images.shipped import read_shipped
 from spark_images.terminal import tell
 from spark_images.units import GIB, MIB
 
 REPLAY = Path(__file__).parent / "replayed"
-# Measured with nvcc 13.0.88 and gcc 13.3 for 12.1a, NVCC_THREADS=1: as lines of a profile, in the order they ended.
-UNITS = REPLAY / "vllm-0.20.2-gb10.txt"
+RELEASE, TARGET = "0.20.2", "gb10"  # whose shipped profile it is, in the order in which its units ended
 SLOTS = 20  # a Spark's cores
 CAPS_GIB = (48, 64, 96)
 # 360 gates start in a minute or so, and 13 GB of pages are touched: two cores are enough for that.
@@ -35,7 +35,7 @@ def replay(subject: Subject) -> Measured:
     from spark_images.workfolder import work_folder
 
     compiler = program("cc", "gcc")
-    units = scaled(read_profile(UNITS.read_text()))
+    units = scaled(measured_vllm(subject.project.root))
     with work_folder(subject.cache, "bench") as folder:
         stand_in = folder / "standin"
         compiled = capture([compiler, "-O2", "-o", str(stand_in), str(REPLAY / "standin.c")])
@@ -73,6 +73,12 @@ def replay(subject: Subject) -> Measured:
     return Measured(
         value=max(one.seconds / bound_s(units, cap_gib) for cap_gib, one in gated.items()), facts=tuple(facts)
     )
+
+
+def measured_vllm(root: Path) -> tuple[Unit, ...]:
+    """The units of the release as they were measured. root: of the project."""
+    profile = next(one for one in read_shipped(root / "images" / "vllm", TARGET) if str(one.release) == RELEASE)
+    return tuple(Unit(name=one.unit, seconds=one.seconds, peak_mib=one.peak_mib) for one in profile.units)
 
 
 def scaled(units: Sequence[Unit]) -> tuple[Unit, ...]:

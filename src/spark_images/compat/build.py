@@ -27,6 +27,8 @@ from spark_images.errors import ConfigError
 T = TypeVar("T")
 
 COMPONENTS_FOR = Capability(12, 1)  # the only GPU for which the parts of a compile are written down
+CUTLASS = "cutlass"
+_CUTLASS_FOLDERS = (("CUTLASS_INCLUDE_DIR", "include"), ("CUTLASS_TOOLS_UTIL_INCLUDE_DIR", "tools/util/include"))
 JOBS = "MAX_JOBS"  # the only job variable that the build of either project reads; it belongs in no image and no plan
 
 
@@ -129,6 +131,10 @@ def local_sources(release: VllmRelease, trees: Mapping[str, str]) -> LocalSource
         for source in release.sources
         if source.hand_over is HandOver.FETCHCONTENT
     )
+    if (
+        CUTLASS in trees
+    ):  # its headers are all that is pinned of it: without its CMake files it does not say where they are
+        options += tuple(f"-D{name}={trees[CUTLASS]}/{folder}" for name, folder in _CUTLASS_FOLDERS)
     return LocalSources(variables=variables, cmake_args=("-DFETCHCONTENT_FULLY_DISCONNECTED=ON", *options))
 
 

@@ -122,6 +122,7 @@ class Needless:
     major: int  # the GPU's compute capability
     because: str
     source: str
+    units: str  # pattern of its objects
     saves: str
     edit: Edit  # leaves it out
 

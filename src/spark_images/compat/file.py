@@ -251,6 +251,7 @@ def _read_needless(name: str, section: Section) -> Needless:
         major=section.value("major", _MAJOR),
         because=section.value("because", forms.TEXT),
         source=section.value("source", forms.TEXT),
+        units=section.value("units", forms.TEXT),
         saves=section.value("saves", forms.TEXT),
         edit=Edit(
             file=section.value("edit", forms.RELATIVE_PATH),
