@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.metadata
 import json
+from pathlib import Path
 
 import torch
 import vllm
@@ -13,6 +14,8 @@ import vllm.envs
 from vllm.entrypoints.openai.cli_args import make_arg_parser
 from vllm.platforms import current_platform
 from vllm.utils.argparse_utils import FlexibleArgumentParser
+
+PACKAGES = str(Path(torch.__file__).parents[1])  # setuptools has others within it and puts them on the path
 
 print(
     json.dumps(
@@ -39,7 +42,7 @@ print(
             "variables": sorted(vllm.envs.environment_variables),
             "distributions": {
                 found.name.lower().replace("_", "-").replace(".", "-"): found.version
-                for found in importlib.metadata.distributions()
+                for found in importlib.metadata.distributions(path=[PACKAGES])
             },
         }
     )
