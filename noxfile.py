@@ -22,6 +22,7 @@ IMAGE_SESSIONS = {
     "test": "Test the built {image}: every file in it, and the container at work (-- --engine docker)",
     "audit": "Audit the built {image} without a GPU: GPU code, linking, Python, settings, secrets (-- --json FILE)",
     "smoke": "Try the built {image} on the GPU that is here: right numbers, right answers (-- --host --require-gpu)",
+    "verify": "Put the built {image} through all gates: audit, tests, GPU smoke (-- --require-gpu)",
     "push": "Push {image} under its plan_id, read it back, describe and sign it (-- --registry HOST/NAME --key FILE)",
     "promote": "Move the readable tags to the pushed {image} once its gates are passed (-- --registry HOST/NAME)",
     "rollback": "Move the readable tags of {image} back to the last good one (-- --registry HOST/NAME)",

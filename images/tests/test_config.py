@@ -19,8 +19,11 @@ def test_image_runs_as_a_user_that_is_not_root(config: dict[str, Any]) -> None:
     assert config["User"].partition(":")[0] not in ("", "0", "root")
 
 
-def test_image_asks_for_the_gpu_when_nvidias_runtime_starts_it(config: dict[str, Any]) -> None:
-    assert {"NVIDIA_VISIBLE_DEVICES=all", "NVIDIA_DRIVER_CAPABILITIES=compute,utility"} <= set(config["Env"])
+def test_image_that_serves_asks_for_the_gpu_when_nvidias_runtime_starts_it(
+    config: dict[str, Any], under_test: ImageUnderTest
+) -> None:
+    if under_test.target.compute_capability and under_test.image.runtime.ports:
+        assert {"NVIDIA_VISIBLE_DEVICES=all", "NVIDIA_DRIVER_CAPABILITIES=compute,utility"} <= set(config["Env"])
 
 
 def test_no_build_setting_stayed_in_the_environment(config: dict[str, Any]) -> None:

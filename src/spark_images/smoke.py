@@ -71,7 +71,7 @@ def smoke_image(
 ) -> SmokeResults:
     """Run the checks that image.yaml names against the image of today's plan; the results go into its record.
 
-    Without the target's GPU nothing is run and the verdict is SKIPPED. Raises UsageError when the image is not built.
+    Without the target's GPU, or checks to run, nothing is run and the verdict is SKIPPED. Raises UsageError when the image is not built.
     """
     from spark_images.build import built_layout, load_into
     from spark_images.engine import choose_engine
@@ -81,6 +81,10 @@ def smoke_image(
     layout = built_layout(plan, cache)
     with work_folder(cache, "smoke") as folder:
         place = Place(scripts=project.root / "scripts/smoke", python=sys.executable, work=folder, env=dict(os.environ))
+        if not image.smoke:
+            results = SmokeResults(colour=Colour.SKIPPED, sentence="image.yaml names no smoke check", checks=())
+            _keep(results, plan, layout.manifest_digest, folder, cache)
+            return results
         first = run_check(FIRST, place, target)
         results = SmokeResults(colour=first.colour, sentence=first.sentence, checks=(first,))
         if first.colour is Colour.GREEN:
@@ -109,7 +113,7 @@ def _keep(results: SmokeResults, plan: Plan, digest: str, folder: Path, cache: C
         write_text(kept.with_suffix(".xml"), junit(results.checks, suite=f"smoke.{plan.image}.{plan.target}"))
         for log in folder.glob("*.log"):
             shutil.copyfile(log, record.folder / f"{kept.stem}-{log.name}")
-    gpu = str(results.checks[0].facts.get("gpu", "no GPU"))
+    gpu = str(results.checks[0].facts.get("gpu", "no GPU")) if results.checks else "nothing to run"
     evidence = f"{results.sentence} ({gpu})"
     keep_verdict(
         cache,

@@ -140,3 +140,26 @@ def test_image_tests_run_in_the_container(pipeline: Pipeline, engine: Engine) ->
     tested = pipeline("test", "hello", "--engine", engine.name)
     assert tested.returncode == 0, tested.stdout + tested.stderr
     assert "2 passed" in tested.stdout + tested.stderr
+
+
+def test_all_gates_run_and_say_what_they_allow(pipeline: Pipeline, engine: Engine) -> None:
+    assert build(pipeline, engine).returncode == 0
+    verified = pipeline("verify", "hello", "--engine", engine.name)
+    assert verified.returncode == 0, verified.stderr
+    gates = {line.split()[0]: line.split()[1] for line in verified.stderr.splitlines() if line.startswith("  ")}
+    assert {name: gates[name] for name in ("audit", "test", "smoke")} == {
+        "audit": "green:",
+        "test": "green:",
+        "smoke": "skipped:",
+    }
+    assert "`promote-hello` may move the target's tags, but not `latest`" in verified.stderr
+
+
+def test_a_red_gate_does_not_keep_the_others_from_running(pipeline: Pipeline, engine: Engine) -> None:
+    assert build(pipeline, engine).returncode == 0
+    tests = pipeline.project / "images/hello/tests/test_hello.py"
+    tests.write_text(tests.read_text() + "\n\ndef test_this_is_red() -> None:\n    assert not __name__\n")
+    verified = pipeline("verify", "hello", "--engine", engine.name)
+    assert verified.returncode == 60
+    assert "error: `hello` did not pass test" in verified.stderr
+    assert "  smoke  skipped: " in verified.stderr

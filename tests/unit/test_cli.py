@@ -33,6 +33,7 @@ VERBS = (
         "plan",
         "reproduce",
         "test",
+        "verify",
         "promote",
         "rollback",
         "list",

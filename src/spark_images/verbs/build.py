@@ -1,4 +1,4 @@
-"""Building an image: build, plan, reproduce, test."""
+"""Building an image and what it has to pass: build, plan, reproduce, test, verify."""
 
 from __future__ import annotations
 
@@ -40,6 +40,11 @@ def add(verbs: Verbs) -> None:
     variant(test)
     engine(test)
     test.add_argument("pytest", nargs="*", help="further arguments for pytest, after `--`")
+
+    verify = verbs.add("verify", _verify, "Put a built image through all gates: audit, tests, GPU smoke.")
+    variant(verify)
+    engine(verify)
+    verify.add_argument("--require-gpu", action="store_true", help="a smoke gate that is skipped is an error")
 
 
 def _build(options: argparse.Namespace) -> int:
@@ -119,4 +124,22 @@ def _test(options: argparse.Namespace) -> int:
     project, image, target, base = variant_of(options)
     require(Need.ENGINE, Need.EMULATION, env=os.environ, platform=target.platform)
     test(project, image, target, base, cache=cache_of_user(), engine=options.engine, pytest=options.pytest)
+    return 0
+
+
+def _verify(options: argparse.Namespace) -> int:
+    from spark_images.doctor import Need, require
+    from spark_images.gates import verify
+
+    project, image, target, base = variant_of(options)
+    require(Need.ENGINE, Need.EMULATION, env=os.environ, platform=target.platform)
+    verify(
+        project,
+        image,
+        target,
+        base,
+        cache=cache_of_user(),
+        engine=options.engine,
+        require_gpu=options.require_gpu,
+    )
     return 0

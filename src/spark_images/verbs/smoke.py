@@ -19,6 +19,7 @@ def add(verbs: Verbs) -> None:
     smoke.add_argument("image", nargs="?", help="a folder below images/; not needed with --host")
     smoke.add_argument("--target", help="a machine of images/targets.yaml (default: the image's first)")
     smoke.add_argument("--base", help="what the image stands on (default: the image's first for the target)")
+    smoke.add_argument("--from", dest="origin", choices=("source", "wheel"), help="how the image is made")
     engine(smoke)
     smoke.add_argument("--host", action="store_true", help="run the scripts here, with this machine's own packages")
     smoke.add_argument("--checks", metavar="NAME,…", help="with --host: these only (default: the image's, or all)")
@@ -41,7 +42,7 @@ def _smoke(options: argparse.Namespace) -> int:
         raise UsageError("no image was named", hint="name one, or try this machine itself with `--host`")
     else:
         image = project.image(options.image)
-        target, base = project.variant(image, options.target, options.base)
+        target, base = project.variant(image, options.target, options.base, options.origin)
         results = smoke_image(project, image, target, base, cache=cache_of_user(), engine=options.engine)
         what = image.name
     say(results, what=what, require_gpu=options.require_gpu, as_json=options.json, junit_file=options.junit)

@@ -1,0 +1,79 @@
+"""All gates of a built image in turn: audit, tests, GPU smoke. A red one does not keep the others from running."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from spark_images.build import built_layout
+from spark_images.cache import Cache
+from spark_images.errors import CheckError
+from spark_images.images import Image
+from spark_images.project import Project
+from spark_images.targets import Target
+from spark_images.terminal import tell
+from spark_images.verdict import Gate, all_green, latest_verdicts, obstacles
+from spark_images.verdicts import kept_verdicts
+
+
+def verify(
+    project: Project,
+    image: Image,
+    target: Target,
+    base: str,
+    *,
+    cache: Cache,
+    engine: str | None,
+    require_gpu: bool,
+) -> None:
+    """Run every gate and say what the verdicts allow. CheckError names the gates that are red, after all have run."""
+    plan = project.plan(image, target, base)
+    layout = built_layout(plan, cache)
+    gates: tuple[tuple[Gate, Callable[[], None]], ...] = (
+        (Gate.AUDIT, lambda: _audit(project, image, target, base, cache)),
+        (Gate.TEST, lambda: _test(project, image, target, base, cache, engine)),
+        (Gate.SMOKE, lambda: _smoke(project, image, target, base, cache, engine, require_gpu)),
+    )
+    failed: dict[Gate, CheckError] = {}
+    for gate, run in gates:
+        try:
+            run()
+        except CheckError as err:
+            failed[gate] = err
+            tell(err.render())
+    verdicts = latest_verdicts(kept_verdicts(cache, plan.plan_id), layout.manifest_digest)
+    tell(f"{image.name} for {target.name} on {base}: {layout.manifest_digest}")
+    tell(*(f"  {gate.value:6} {one.colour.value}: {one.evidence}" for gate, one in verdicts.items()))
+    if failed:
+        raise CheckError(
+            f"`{image.name}` did not pass {', '.join(gate.value for gate in failed)}",
+            why=[f"{gate.value}: {err.what}" for gate, err in failed.items()],
+            hint=f"each gate alone: {', '.join(f'`nox -s {gate.value}-{image.name}`' for gate in failed)}",
+        )
+    if blocked := obstacles(verdicts):
+        raise CheckError(f"`{image.name}` has gates without a verdict", why=blocked)
+    moves = "every readable tag" if all_green(verdicts) else "the target's tags, but not `latest`"
+    tell(f"`promote-{image.name}` may move {moves}")
+
+
+def _audit(project: Project, image: Image, target: Target, base: str, cache: Cache) -> None:
+    from spark_images.audit.run import Auditor, finish
+    from spark_images.verify import inspect_program
+
+    auditor = Auditor(project=project, cache=cache, cuobjdump=inspect_program(project, cache))
+    finish(auditor.built(image, target, base), None)
+
+
+def _test(project: Project, image: Image, target: Target, base: str, cache: Cache, engine: str | None) -> None:
+    from spark_images.verify import test
+
+    test(project, image, target, base, cache=cache, engine=engine, pytest=())
+
+
+def _smoke(
+    project: Project, image: Image, target: Target, base: str, cache: Cache, engine: str | None, require_gpu: bool
+) -> None:
+    from spark_images.smoke import smoke_image
+    from spark_images.smoke_report import say
+
+    results = smoke_image(project, image, target, base, cache=cache, engine=engine)
+    say(results, what=image.name, require_gpu=require_gpu, as_json=False, junit_file=None)
