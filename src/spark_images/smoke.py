@@ -71,7 +71,8 @@ def smoke_image(
 ) -> SmokeResults:
     """Run the checks that image.yaml names against the image of today's plan; the results go into its record.
 
-    Without the target's GPU, or checks to run, nothing is run and the verdict is SKIPPED. Raises UsageError when the image is not built.
+    Without the target's GPU, or checks to run, nothing is run and the verdict is SKIPPED. Raises UsageError when it is
+    not built.
     """
     from spark_images.build import built_layout, load_into
     from spark_images.engine import choose_engine
