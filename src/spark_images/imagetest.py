@@ -92,7 +92,7 @@ def run_image_tests(
     results: Path,
     pytest_args: Sequence[str] = (),
 ) -> TestResults:
-    """Run images/tests and images/<name>/tests against an image that the engine holds as `reference`.
+    """Run images/tests, images/<name>/tests and those of its components against an image in the engine.
 
     cuobjdump: as unpack_cuobjdump() returns it, None for a project without GPU images. results: a folder for what goes
     to pytest and comes from it. Raises CheckError where pytest itself failed: bad arguments, no tests.
@@ -113,7 +113,8 @@ def run_image_tests(
     junit = results / "junit.xml"
     junit.unlink(missing_ok=True)
     images = project.root / "images"
-    tests = [str(folder) for folder in (images / "tests", images / image.name / "tests") if folder.is_dir()]
+    owners = ("", *image.on(base).compile.components, image.name)  # a component's tests hold in the whole as well
+    tests = [str(folder) for owner in owners if (folder := images / owner / "tests").is_dir()]
     command = [sys.executable, "-m", "pytest", "-p", "spark_images.imagetest", f"--subject={described}"]
     command += [f"--junit-xml={junit}", f"--timeout={TEST_TIMEOUT_S}", "--import-mode=importlib"]
     command += ["-p", "no:cacheprovider", *tests, *pytest_args]

@@ -11,6 +11,7 @@ from pathlib import Path
 from spark_images.build import built_layout, load_into
 from spark_images.cache import Cache
 from spark_images.errors import CheckError
+from spark_images.files import write_text
 from spark_images.images import Image
 from spark_images.pins import FileContent
 from spark_images.project import Project
@@ -59,9 +60,12 @@ def test(
             results=folder,
             pytest_args=pytest,
         )
+        junit = (folder / "junit.xml").read_text()
     if record := last_built_from(read_records(cache.records), plan.plan_id):
         tested = {**asdict(results), "arguments": list(pytest), "engine": chosen.name, "digest": layout.manifest_digest}
-        append_to_record(record.folder, "tests", {**tested, "when": datetime.now(UTC).isoformat(timespec="seconds")})
+        when = datetime.now(UTC).isoformat(timespec="seconds")
+        kept = append_to_record(record.folder, "tests", {**tested, "when": when})
+        write_text(kept.with_suffix(".xml"), junit)
     if not (pytest and results.good):  # that a part of the tests passed is no verdict
         evidence = f"{results.passed} tests passed, {len(results.failures)} failed in {chosen.name}"
         keep_verdict(

@@ -80,7 +80,14 @@ def start(client: DockerClient, under_test: ImageUnderTest, models: Path) -> Sta
     """Start the image as users do, with further arguments; the models are mounted read-only."""
 
     def with_arguments(*arguments: str, network: str = "none") -> AbstractContextManager[Container]:
-        return running(client, under_test.reference, command=list(arguments), network=network, mounts={models: MODELS})
+        return running(
+            client,
+            under_test.reference,
+            command=list(arguments),
+            network=network,
+            mounts={models: MODELS},
+            read_only=True,
+        )
 
     return with_arguments
 

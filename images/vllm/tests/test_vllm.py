@@ -18,6 +18,7 @@ from docker.models.containers import Container
 from spark_images.engine.containers import running
 from spark_images.imagetest import ImageUnderTest
 from spark_images.plan import source_of
+from spark_images.units import GIB
 from spark_images.vllm.history import read_knowledge
 
 HERE = Path(__file__).parent
@@ -53,7 +54,7 @@ def machine(client: DockerClient, under_test: ImageUnderTest, given: Path) -> It
     mounts = {given: "/given", given / "tegra": "/etc/nv_tegra_release"}
     env = {"LD_LIBRARY_PATH": "/tmp"}
     idle = {"command": ["sleep", "7200"], "network": "none", "mounts": mounts, "env": env}
-    with running(client, under_test.reference, **idle) as container:
+    with running(client, under_test.reference, memory_bytes=8 * GIB, **idle) as container:
         assert said(container, "sh", "/given/stub_driver", "/tmp") == ""
         yield container
 
@@ -142,6 +143,19 @@ def test_the_c_compiler_builds_what_triton_builds(machine: Container) -> None:
 @pytest.mark.parametrize("folder", ["/models", "/cache"])
 def test_user_can_write_where_recipes_mount_volumes(machine: Container, folder: str) -> None:
     assert said(machine, "sh", "-c", f"mkdir -p {folder}/a && echo yes >{folder}/a/b && cat {folder}/a/b") == "yes\n"
+
+
+def test_a_flag_that_vllm_does_not_know_ends_the_container_with_an_error(
+    client: DockerClient, under_test: ImageUnderTest, given: Path
+) -> None:
+    mounts = {given / "tegra": "/etc/nv_tegra_release"}
+    command = ["vllm", "serve", "--no-such-flag"]
+    options = {"network": "none", "mounts": mounts, "memory_bytes": 8 * GIB, "read_only": True}
+    with running(client, under_test.reference, command=command, **options) as container:
+        status = container.wait(timeout=LOAD_TIMEOUT_S)["StatusCode"]
+        printed = container.logs(stdout=True, stderr=True).decode(errors="replace")
+    assert status != 0
+    assert "--no-such-flag" in printed
 
 
 def pin_of(under_test: ImageUnderTest) -> str:

@@ -17,6 +17,7 @@ from spark_images.engine.attempt import engine_disk_full
 from spark_images.engine.base import LABEL, OWNER
 from spark_images.errors import EngineError
 from spark_images.platforms import ARCHES
+from spark_images.units import GIB
 
 if TYPE_CHECKING:
     from docker.models.containers import Container
@@ -54,11 +55,14 @@ def running(
     user: str | None = None,
     ulimits: Mapping[str, int] | None = None,
     labels: Mapping[str, str] | None = None,
+    memory_bytes: int = 2 * GIB,
+    read_only: bool = False,
 ) -> Iterator[Container]:
     """A started container of an image that the engine holds; removed at the end whatever happens, with its volumes.
 
     command, entrypoint: the image's own where None. network: "host" or "none".
-    mounts: host path -> path inside, read-only. ulimits: name -> value, soft and hard.
+    It has no capabilities, gains no privileges and holds no more than memory_bytes, swap included; with read_only it
+    can write to /tmp alone. mounts: host path -> path inside, read-only. ulimits: name -> value, soft and hard.
     A foreign architecture runs where binfmt_misc has qemu for it.
     The container may have ended by itself: `container.reload()`, then `container.status`, `.logs()`, `.wait()`.
     """
@@ -79,6 +83,12 @@ def running(
         environment=dict(env or {}),
         user=user,
         ulimits=[docker.types.Ulimit(name=name, soft=value, hard=value) for name, value in (ulimits or {}).items()],
+        cap_drop=["ALL"],
+        security_opt=["no-new-privileges"],
+        mem_limit=memory_bytes,
+        memswap_limit=memory_bytes,
+        read_only=read_only,
+        tmpfs={"/tmp": "mode=1777"} if read_only else {},
         labels={LABEL: "container", **getattr(client, "labels", {}), **(labels or {})},
         **options,
     )
