@@ -18,7 +18,8 @@ from spark_images.errors import CanonicalError, UsageError
 from spark_images.exclusive import alone, try_alone
 from spark_images.imageconfig import PLAN_LABEL, standing_on
 from spark_images.images import Image
-from spark_images.plan import Plan, Root, differences
+from spark_images.plan import Plan, Root
+from spark_images.plan_changes import differences
 from spark_images.project import Project
 from spark_images.tarform import FILE_TIME
 from spark_images.targets import Target

@@ -7,49 +7,22 @@ import json
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from types import MappingProxyType
-from typing import assert_never
 
-from spark_images.contents import deb_content, sdist_content, tree_content, wheel_content
-from spark_images.errors import ConfigError
+from spark_images.contents import deb_content
 from spark_images.imageconfig import ImageConfig
-from spark_images.images import Image, WheelUse
+from spark_images.images import Image
+from spark_images.ingredients import Input, inputs_of, pin_names, pins_in_words, source_of
 from spark_images.locks import DebsLock, LockedDeb, WheelsLock
 from spark_images.pins import (
-    ArchivePin,
     Content,
     DebsPin,
-    GitPin,
     ImagePin,
-    Pin,
     Pins,
-    RequirementsPin,
-    SdistPin,
-    WheelsPin,
 )
 from spark_images.sources import SourcesLock
 from spark_images.targets import Target
 
 SPARK_USER = ("spark", 10001, 10001, "/home/spark")  # who the images run as: name, uid, gid, home
-
-
-@dataclass(frozen=True, kw_only=True)
-class Input:
-    """One pinned content as the build sees it: a file at `path` below the context `inputs`."""
-
-    path: str
-    content: Content
-
-
-@dataclass(frozen=True, kw_only=True)
-class Source:
-    """What an image takes its version and its time from, as its template sees it."""
-
-    version: str
-    epoch: int  # seconds since 1970 UTC
-    commit: str = ""  # 40 hex digits, where it is a commit
-    python: str = ""  # "3.11", where it is installed for one
-    layers: tuple[str, ...] = ()  # lowest first, where it is installed in several
-    without: tuple[str, ...] = ()  # files that are not installed
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -142,7 +115,9 @@ def image_config(*, image: Image, target: Target, base: str, pins: Pins) -> Imag
     source = source_of(image, pins)
     labels = {
         "io.spark-images.base": base,
-        "io.spark-images.pins": json.dumps(dict(_pins_of(image, target, pins)), sort_keys=True, separators=(",", ":")),
+        "io.spark-images.pins": json.dumps(
+            dict(pins_in_words(image, target, pins)), sort_keys=True, separators=(",", ":")
+        ),
         "io.spark-images.target": target.name,
         "org.opencontainers.image.description": image.description,
         "org.opencontainers.image.licenses": image.licenses,
@@ -218,7 +193,7 @@ def make_plan(
     for name, plan_id in components.items():
         roots += (Root(name=name, arch=target.arch, debs=(), slim=False, users=(), component=plan_id),)
     debs_pin = next(pin for pin in pins.pins if isinstance(pin, DebsPin))
-    taking_part = [pins[name] for name in _pin_names(image, target, pins)]
+    taking_part = [pins[name] for name in pin_names(image, target, pins)]
     return Plan(
         image=image.name,
         target=target.name,
@@ -228,10 +203,10 @@ def make_plan(
         config=config,
         dockerfile=dockerfile,
         scripts=tuple(sorted(scripts.items())),
-        inputs=tuple(sorted(_inputs(image, target, builder, pins, wheels, sources), key=lambda entry: entry.path)),
+        inputs=tuple(sorted(inputs_of(image, target, builder, pins, wheels, sources), key=lambda entry: entry.path)),
         roots=roots,
         forms=tuple(forms),
-        pins=_pins_of(image, target, pins),
+        pins=pins_in_words(image, target, pins),
         unverified=tuple(f"{pin.name}: {pin.unverified}" for pin in taking_part if pin.unverified),
         deb_contents=tuple(deb_content(debs_pin, deb) for root in roots for deb in root.debs),
     )
@@ -243,91 +218,6 @@ def plan_id_of(document: Mapping[str, object]) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def differences(old: Mapping[str, object], new: Mapping[str, object]) -> tuple[str, ...]:
-    """What changed between two plan documents, a sentence each, outermost cause first; empty when nothing did."""
-    old, new = (json.loads(json.dumps(document)) for document in (old, new))  # one may have been read from a record
-    found = []
-    for key in ("pins", "scripts", "inputs", "config"):
-        found += _changed(key.removesuffix("s"), _mapping(old.get(key)), _mapping(new.get(key)))
-    old_roots, new_roots = _mapping(old.get("roots")), _mapping(new.get("roots"))
-    for name in sorted(old_roots.keys() | new_roots.keys()):
-        before, after = _mapping(old_roots.get(name)), _mapping(new_roots.get(name))
-        found += _changed(f"{name} package", _mapping(before.get("debs")), _mapping(after.get("debs")))
-        for option in ("arch", "slim", "users", "folders", "image", "component"):
-            if (before.get(option) or "") != (after.get(option) or ""):  # older records do not have them all
-                found.append(f"{name}: {option} was {before.get(option)}, is {after.get(option)}")
-    for key in ("builder", "platform", "forms"):
-        if old.get(key) != new.get(key):
-            found.append(f"{key}: was {old.get(key)}, is {new.get(key)}")
-    if old.get("dockerfile") != new.get("dockerfile"):
-        found.append("Dockerfile: its text changed (template, pin or image.yaml)")
-    return tuple(found)
-
-
-def source_of(image: Image, pins: Pins) -> Source:
-    """Where the image's version and time come from, and what is installed beside it."""
-    pin, installed = pins[image.compile.pin], installed_pin(image, pins)
-    if isinstance(pin, GitPin):
-        return Source(version=pin.version, epoch=int(pin.committed.timestamp()), commit=pin.commit)
-    if installed is None:
-        assert isinstance(pin, SdistPin)
-        assert pin.released is not None  # the reader has made sure of both
-        return Source(version=pin.version, epoch=int(pin.released.timestamp()))
-    elsewhere = {installed.requirements.layer_of(project) for project in image.compile.compiled}
-    layers = (layer.name for layer in installed.requirements.layers)
-    released = pin.released if isinstance(pin, SdistPin) else None
-    return Source(
-        version=pin.version if isinstance(pin, SdistPin) else installed.packages[0].partition("==")[2],
-        epoch=int((released or installed.exclude_newer).timestamp()),
-        python=installed.python,
-        layers=tuple(name for name in layers if name not in elsewhere),
-        without=tuple(file.name for file in installed.requirements.without),
-    )
-
-
-def installed_pin(image: Image, pins: Pins) -> RequirementsPin | None:
-    """The pin whose wheels are installed into the image's layers."""
-    pin = pins[image.compile.installs or image.compile.pin]
-    return pin if isinstance(pin, RequirementsPin) else None
-
-
-def _inputs(
-    image: Image,
-    target: Target,
-    builder: str,
-    pins: Pins,
-    wheels: Mapping[str, WheelsLock],
-    sources: SourcesLock | None,
-) -> Iterable[Input]:
-    for name in (image.compile.pin, *image.compile.sources):
-        pin = pins[name]
-        if isinstance(pin, GitPin):
-            yield Input(path=f"trees/{name}.tar", content=tree_content(pin))
-        elif isinstance(pin, SdistPin):
-            content = sdist_content(pin)
-            yield Input(path=f"sources/{content.label}", content=content)
-    for source, tree in sources.contents if sources else ():
-        yield Input(path=f"trees/{source.label}.tar", content=tree)
-    if installed := installed_pin(image, pins):
-        for wheel in wheels[installed.name].wheels:
-            if wheel.project not in image.compile.compiled:
-                path = f"layers/{wheel.layer}/{wheel.filename}"
-                yield Input(path=path, content=wheel_content(installed.name, wheel))
-    for use in image.compile.wheels_for(target.name):
-        yield from wheel_inputs(image.path, use, wheels[use.pin], builder=builder, platform=target.platform)
-
-
-def wheel_inputs(place: str, use: WheelUse, lock: WheelsLock, *, builder: str, platform: str) -> Iterable[Input]:
-    """The wheels that a compile stands on. place: who names them, for ConfigError where the lock has none."""
-    for role, of, projects in (("builder", builder, use.builder), ("target", platform, use.target)):
-        for project in projects:
-            found = [wheel for wheel in lock.wheels if wheel.project == project and wheel.platform in (of, "any")]
-            if not found:
-                raise ConfigError(f"{place}: wheels: {use.pin}: {lock.path} has no `{project}` for {of}")
-            for wheel in found:
-                yield Input(path=f"wheels/{role}/{wheel.filename}", content=wheel_content(use.pin, wheel))
-
-
 def _image_pin(name: str, pins: Pins) -> ImagePin | None:
     pin = pins[name] if name else None
     assert pin is None or isinstance(pin, ImagePin)  # the reader has made sure
@@ -337,58 +227,3 @@ def _image_pin(name: str, pins: Pins) -> ImagePin | None:
 def _debs(lock: DebsLock, sets: Iterable[str], arch: str) -> tuple[LockedDeb, ...]:
     wanted = {f"{name}/{arch}" for name in sets}
     return tuple(deb for deb in lock.debs if wanted.intersection(deb.sets))
-
-
-def _pin_names(image: Image, target: Target, pins: Pins) -> tuple[str, ...]:
-    compiled = image.compile
-    # Of a requirements pin some wheels take part, which stand among the inputs; the rest of it may move.
-    wheels = (use.pin for use in compiled.wheels_for(target.name) if isinstance(pins[use.pin], WheelsPin))
-    installs = (compiled.installs,) if compiled.installs else ()
-    debs = (pin.name for pin in pins.pins if isinstance(pin, DebsPin) and (compiled.debs or image.runtime.debs))
-    toolkit = compiled.toolkit(target.name)
-    images = (compiled.image, image.runtime.image, toolkit.image if toolkit else "")
-    return tuple(dict.fromkeys((compiled.pin, *compiled.sources, *installs, *wheels, *debs, *filter(None, images))))
-
-
-def _pins_of(image: Image, target: Target, pins: Pins) -> tuple[tuple[str, str], ...]:
-    return tuple((name, describe_pin(pins[name])) for name in _pin_names(image, target, pins))
-
-
-def describe_pin(pin: Pin) -> str:
-    """A pin's value in one line: version, then what makes it exact."""
-    match pin:
-        case GitPin():
-            return f"{pin.version} {pin.commit}"
-        case SdistPin() | ArchivePin():
-            return f"{pin.version} sha256:{pin.sha256}"
-        case WheelsPin():
-            return f"{pin.version} {' '.join(pin.packages)}"
-        case DebsPin():
-            return f"{pin.suite} {pin.snapshot:%Y-%m-%dT%H:%M:%SZ}"
-        case ImagePin():
-            return f"{pin.ref}@{pin.digest}"
-        case RequirementsPin():
-            return f"{' '.join(pin.packages)} {pin.exclude_newer:%Y-%m-%dT%H:%M:%SZ}"
-        case _:
-            assert_never(pin)
-
-
-def _mapping(value: object) -> Mapping[str, object]:
-    return value if isinstance(value, Mapping) else {}
-
-
-def _changed(what: str, old: Mapping[str, object], new: Mapping[str, object]) -> list[str]:
-    found = []
-    for key in sorted(old.keys() | new.keys()):
-        if key not in old:
-            found.append(f"{what} `{key}`: new")
-        elif key not in new:
-            found.append(f"{what} `{key}`: gone")
-        elif old[key] != new[key]:
-            found.append(f"{what} `{key}`: was {_short(old[key])}, is {_short(new[key])}")
-    return found
-
-
-def _short(value: object) -> str:
-    text = str(value)
-    return text if len(text) <= 60 else f"{text[:57]}..."

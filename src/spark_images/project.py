@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, TypeVar
 
 from spark_images.errors import ConfigError, DriftError, UsageError, did_you_mean
 from spark_images.images import Image, read_images
+from spark_images.ingredients import installed_pin, source_of
 from spark_images.locks import DebsLock, WheelsLock, read_debs_lock, read_wheels_lock
 from spark_images.pins import DebsPin, ImagePin, Pins, RequirementsPin, SdistPin, WheelsPin, read_pins
-from spark_images.plan import Plan, image_config, installed_pin, make_plan, source_of
+from spark_images.plan import Plan, image_config, make_plan
 from spark_images.platforms import ARCHES
 from spark_images.render import render_dockerfile
 from spark_images.targets import Target, read_targets

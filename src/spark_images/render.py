@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from spark_images.errors import TemplateError
 from spark_images.imageconfig import ImageConfig
 from spark_images.images import Image
-from spark_images.plan import Source
+from spark_images.ingredients import Source
 from spark_images.targets import Target
 
 

@@ -8,9 +8,9 @@ from spark_images.compat.check import Refusal, check
 from spark_images.compat.facts import Facts
 from spark_images.errors import CompatError
 from spark_images.images import Image
+from spark_images.ingredients import installed_pin
 from spark_images.locks import DebsLock, WheelsLock
 from spark_images.pins import ImagePin, Pins, SdistPin, WheelsPin
-from spark_images.plan import installed_pin
 from spark_images.targets import Target
 
 NGC = "nvidia/pytorch"  # whose tag says the month: 26.01-py3

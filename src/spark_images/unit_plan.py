@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
-from spark_images.compat.command import CompileCommand, flashinfer_command, vllm_command
+from spark_images.compat.command import sdist_command
 from spark_images.compat.facts import Facts
-from spark_images.compat.release import flashinfer_release, vllm_release
-from spark_images.contents import deb_content, sdist_content, wheel_content
-from spark_images.cuda_arch import parse_arch
-from spark_images.errors import ConfigError, UsageError
+from spark_images.contents import deb_content
+from spark_images.errors import UsageError
 from spark_images.imageconfig import ImageConfig
 from spark_images.images import Image
+from spark_images.ingredients import compile_inputs, describe_pin, source_of
 from spark_images.locks import DebsLock, WheelsLock
-from spark_images.pins import Content, DebsPin, Pins, RequirementsPin, SdistPin
-from spark_images.plan import Input, Plan, Root, describe_pin, source_of
+from spark_images.pins import DebsPin, Pins, RequirementsPin, SdistPin
+from spark_images.plan import Plan, Root
 from spark_images.sources import SourcesLock
 from spark_images.targets import Target
 
@@ -44,33 +43,6 @@ def sdist_of(image: Image, pins: Pins) -> SdistPin:
     return pin
 
 
-def compile_command(
-    image: Image, target: Target, *, pins: Pins, facts: Facts, sources: SourcesLock | None, all_kernels: bool
-) -> CompileCommand:
-    """How the pinned release is compiled, without the sources that nobody can have. image: as on a base.
-
-    Raises UsageError for a target without a GPU, and for a project of which nobody has written that down.
-    """
-    pin = sdist_of(image, pins)
-    if not target.compute_capability:
-        raise UsageError(f"target `{target.name}` has no GPU, so there is nothing to compile for it")
-    gpu = parse_arch(target.compute_capability).capability
-    if image.name == "flashinfer":
-        flashinfer = flashinfer_release(facts.flashinfer, pin.version)
-        return flashinfer_command(facts.flashinfer, flashinfer, gpu=gpu, arch=target.arch, all_kernels=all_kernels)
-    if image.name == "vllm" and sources is not None:
-        return vllm_command(
-            facts.vllm,
-            vllm_release(facts.vllm, pin.version),
-            gpu=gpu,
-            arch=target.arch,
-            cuda=_version(pins, CUDA_PIN),
-            all_kernels=all_kernels,
-            lacking=lacking(sources),
-        )
-    raise UsageError(f"nobody has written down how `{image.name}` is compiled from its sdist")
-
-
 def lacking(sources: SourcesLock) -> tuple[str, ...]:
     """Sources of which a tree, their own or a submodule's, is not known."""
     return tuple(dict.fromkeys(source.name for source in sources.sources if not source.tree))
@@ -94,7 +66,22 @@ def plan_units(
 
     Raises UsageError where no torch is locked for the target, ConfigError for a project that no lock has.
     """
-    command = compile_command(image, target, pins=pins, facts=facts, sources=sources, all_kernels=all_kernels)
+    pin = sdist_of(image, pins)
+    command = sdist_command(
+        pin.project,
+        pin.version,
+        target,
+        facts=facts,
+        cuda=describe_pin(pins[CUDA_PIN]).partition(" ")[0],
+        all_kernels=all_kernels,
+        lacking=lacking(sources) if sources else (),
+    )
+    for locked in (pins[use.pin] for use in image.compile.wheels):
+        if isinstance(locked, RequirementsPin) and locked.platform != target.platform:
+            raise UsageError(
+                f"no torch is locked for target `{target.name}`: pin `{locked.name}` is for {locked.platform}",
+                hint="lock one for its platform as a pin of kind requirements, and name that in image.yaml",
+            )
     debs_pin = next(pin for pin in pins.pins if isinstance(pin, DebsPin))
     epoch = source_of(image, pins).epoch
     arch = builder.split("/")[1]
@@ -116,7 +103,9 @@ def plan_units(
         config=_config(target.arch, epoch),
         dockerfile=_DOCKERFILE.format(epoch=epoch, step=STEP, command=command.with_units(globs).line()),
         scripts=tuple(sorted(scripts.items())),
-        inputs=tuple(sorted(_inputs(image, target, builder, pins, wheels, sources), key=lambda entry: entry.path)),
+        inputs=tuple(
+            sorted(compile_inputs(image, target, builder, pins, wheels, sources), key=lambda entry: entry.path)
+        ),
         roots=(root,),
         forms=(),
         pins=tuple((name, describe_pin(pins[name])) for name in used),
@@ -130,45 +119,3 @@ def _config(arch: str, epoch: int) -> ImageConfig:
         architecture=arch, user="", env=(), entrypoint=(), command=(), ports=(),
         workdir="/", stop_signal="", labels=(), epoch=epoch,
     )  # fmt: skip
-
-
-def _inputs(
-    image: Image,
-    target: Target,
-    builder: str,
-    pins: Pins,
-    wheels: Mapping[str, WheelsLock],
-    sources: SourcesLock | None,
-) -> Iterable[Input]:
-    sdist = sdist_content(sdist_of(image, pins))
-    yield Input(path=f"sources/{sdist.label}", content=sdist)
-    out = lacking(sources) if sources else ()
-    for source, content in sources.contents if sources else ():
-        if source.name not in out:
-            yield Input(path=f"trees/{source.label}.tar", content=content)
-    for use in image.compile.wheels:
-        locked = pins[use.pin]
-        if isinstance(locked, RequirementsPin) and locked.platform != target.platform:
-            raise UsageError(
-                f"no torch is locked for target `{target.name}`: pin `{use.pin}` is for {locked.platform}",
-                hint="lock one for its platform as a pin of kind requirements, and name that in image.yaml",
-            )
-        for role, platform, projects in (("builder", builder, use.builder), ("target", target.platform, use.target)):
-            for project in projects:
-                yield from _wheels(image, use.pin, wheels[use.pin], project, platform, role)
-
-
-def _wheels(image: Image, pin: str, lock: WheelsLock, project: str, platform: str, role: str) -> Iterable[Input]:
-    found: list[Content] = [
-        wheel_content(pin, wheel)
-        for wheel in lock.wheels
-        if wheel.project == project and wheel.platform in (platform, "any")
-    ]
-    if not found:
-        raise ConfigError(f"{image.path}: wheels: {pin}: {lock.path} has no `{project}` for {platform}")
-    for content in found:
-        yield Input(path=f"wheels/{role}/{content.label}", content=content)
-
-
-def _version(pins: Pins, name: str) -> str:
-    return describe_pin(pins[name]).partition(" ")[0]

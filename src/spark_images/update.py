@@ -11,9 +11,9 @@ from packaging.version import Version
 
 from spark_images.bisect.candidate import ToRelease, ToValues, edit_project, stale_locks
 from spark_images.errors import MissingError, RegistryError, RouteError, SparkImagesError
+from spark_images.ingredients import describe_pin
 from spark_images.pins import ArchivePin, DebsPin, GitPin, ImagePin, Pin, RequirementsPin, SdistPin, WheelsPin
 from spark_images.pins_edit import Path as KeyPath
-from spark_images.plan import describe_pin
 from spark_images.project import Project
 from spark_images.upstream import Release, Upstream, is_prerelease
 from spark_images.workfolder import work_folder

@@ -2,21 +2,19 @@ from __future__ import annotations
 
 import io
 import tarfile
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 from elf_files import EM_X86_64, shared_library
+from values import GB10, HELLO
 
 from spark_images.errors import CheckError
 from spark_images.imagechecks import check_elf_machine, check_needed, check_setuid, check_world_writable, tree_of
 from spark_images.imagefiles import extract_file, walk_files
-from spark_images.images import Image
 from spark_images.imagetest import Failure, TestResults, image_file, read_junit, run_image_tests
 from spark_images.oci import read_layout, write_root_layout
 from spark_images.project import Project
-from spark_images.targets import Target
 
 # --- from a layout to findings ----------------------------------------------------------------------------------------
 
@@ -110,29 +108,20 @@ class NoEngine:
     env: dict[str, str] = field(default_factory=lambda: {"CONTAINERS_CONF": "/conf"})
 
 
-def run(folder: Path, tests: str, *arguments: str) -> TestResults:
-    (folder / "images" / "toy" / "tests").mkdir(parents=True)
-    (folder / "images" / "toy" / "tests" / "test_toy.py").write_text(tests)
-    image, target, engine = (named("toy", Image), named("gb10", Target), NoEngine())
+def run(folder: Path, tests: str, *arguments: str, components: tuple[str, ...] = ()) -> TestResults:
+    write_tests(folder, "toy", tests)
     return run_image_tests(
         Project(folder),
-        image,
-        target,
+        replace(HELLO, name="toy", compile=replace(HELLO.compile, components=components)),
+        GB10,
         "debian",
         layout=folder / "layout",
         reference="localhost/toy:1",
-        engine=engine,  # type: ignore[arg-type]
+        engine=NoEngine(),  # type: ignore[arg-type]
         cuobjdump=folder / "cuobjdump",
         results=folder / "results",
         pytest_args=arguments,
     )
-
-
-def named(name: str, kind: type[Any]) -> Any:
-    """An object of which only the name is asked."""
-    made = object.__new__(kind)
-    object.__setattr__(made, "name", name)
-    return made
 
 
 def test_runner_reports_what_passed_and_failed(tmp_path: Path) -> None:
@@ -156,6 +145,21 @@ def test_test_that_hangs_is_ended(tmp_path: Path) -> None:
     results = run(tmp_path, "import time\n\n\ndef test_hangs():\n    time.sleep(60)\n", "--timeout=1")
     assert [failure.test for failure in results.failures] == ["test_hangs"]
     assert "Timeout" in results.failures[0].reason
+
+
+def write_tests(folder: Path, image: str, tests: str) -> None:
+    place = folder / "images" / image / "tests"
+    place.mkdir(parents=True)
+    (place / f"test_{image or 'all'}.py").write_text(tests)
+
+
+def test_tests_of_all_images_and_of_components_run_as_well(tmp_path: Path) -> None:
+    write_tests(tmp_path, "", "def test_of_all():\n    assert 0\n")
+    write_tests(tmp_path, "part", "def test_of_part():\n    assert 0\n")
+    write_tests(tmp_path, "other", "def test_of_other():\n    assert 0\n")
+    results = run(tmp_path, "def test_own():\n    pass\n", components=("part",))
+    assert [failure.test for failure in results.failures] == ["test_of_all", "test_of_part"]
+    assert results.passed == 1
 
 
 def test_arguments_choose_tests(tmp_path: Path) -> None:

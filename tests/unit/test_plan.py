@@ -11,7 +11,8 @@ from values import CONFIG, DEBS, GB10, HELLO, HELLO_PIN, PINS, WHEELS, toy_plan
 
 from spark_images.images import Toolkit
 from spark_images.pins import ImagePin
-from spark_images.plan import differences, image_config
+from spark_images.plan import image_config
+from spark_images.plan_changes import differences
 
 
 def test_the_id_is_that_of_equal_inputs_every_time() -> None:

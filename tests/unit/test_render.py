@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from values import CONFIG, GB10, HELLO
 
 from spark_images.errors import TemplateError
-from spark_images.plan import Source
+from spark_images.ingredients import Source
 from spark_images.render import exec_form, quoted, render_dockerfile
 
 SOURCE = Source(version="b12", epoch=0)

@@ -13,9 +13,10 @@ import pytest
 from values import toy_plan
 
 from spark_images.cache import Cache
+from spark_images.ingredients import Input
 from spark_images.jobs import Jobs
 from spark_images.pins import FileContent
-from spark_images.plan import Input, Plan
+from spark_images.plan import Plan
 from spark_images.staging import stage, stage_inputs, write_replay
 from spark_images.store import Store
 from spark_images.workfolder import work_folder

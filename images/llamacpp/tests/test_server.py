@@ -18,7 +18,7 @@ from docker.models.containers import Container
 
 from spark_images.engine.containers import running
 from spark_images.imagetest import ImageUnderTest
-from spark_images.plan import source_of
+from spark_images.ingredients import source_of
 from spark_images.tinygguf import greedy_answer, prompt_tokens, write_tiny_gguf
 
 MODELS = "/models"

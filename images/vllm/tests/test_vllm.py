@@ -17,7 +17,7 @@ from docker.models.containers import Container
 
 from spark_images.engine.containers import running
 from spark_images.imagetest import ImageUnderTest
-from spark_images.plan import source_of
+from spark_images.ingredients import source_of
 from spark_images.units import GIB
 from spark_images.vllm.history import read_knowledge
 

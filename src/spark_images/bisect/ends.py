@@ -14,6 +14,7 @@ from spark_images.bisect.candidate import Move, ToRelease, ToText, ToValues
 from spark_images.cache import Cache
 from spark_images.errors import MissingError, UsageError, did_you_mean
 from spark_images.files import read_json
+from spark_images.ingredients import describe_pin
 from spark_images.pins import (
     ArchivePin,
     DebsPin,
@@ -26,7 +27,6 @@ from spark_images.pins import (
     read_pins,
 )
 from spark_images.pins_edit import pin_block
-from spark_images.plan import describe_pin
 from spark_images.process import Captured, capture
 from spark_images.project import Project
 from spark_images.registry.reference import Reference, parse_reference

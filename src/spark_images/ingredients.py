@@ -1,0 +1,158 @@
+"""What an image is made of: its source, the inputs of its build, and the pins behind them in words. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import assert_never
+
+from spark_images.contents import sdist_content, tree_content, wheel_content
+from spark_images.errors import ConfigError
+from spark_images.images import Image, WheelUse
+from spark_images.locks import WheelsLock
+from spark_images.pins import (
+    ArchivePin,
+    Content,
+    DebsPin,
+    GitPin,
+    ImagePin,
+    Pin,
+    Pins,
+    RequirementsPin,
+    SdistPin,
+    WheelsPin,
+)
+from spark_images.sources import SourcesLock
+from spark_images.targets import Target
+
+
+@dataclass(frozen=True, kw_only=True)
+class Input:
+    """One pinned content as the build sees it: a file at `path` below the context `inputs`."""
+
+    path: str
+    content: Content
+
+
+@dataclass(frozen=True, kw_only=True)
+class Source:
+    """What an image takes its version and its time from, as its template sees it."""
+
+    version: str
+    epoch: int  # seconds since 1970 UTC
+    commit: str = ""  # 40 hex digits, where it is a commit
+    python: str = ""  # "3.11", where it is installed for one
+    layers: tuple[str, ...] = ()  # lowest first, where it is installed in several
+    without: tuple[str, ...] = ()  # files that are not installed
+
+
+def source_of(image: Image, pins: Pins) -> Source:
+    """Where the image's version and time come from, and what is installed beside it."""
+    pin, installed = pins[image.compile.pin], installed_pin(image, pins)
+    if isinstance(pin, GitPin):
+        return Source(version=pin.version, epoch=int(pin.committed.timestamp()), commit=pin.commit)
+    if installed is None:
+        assert isinstance(pin, SdistPin)
+        assert pin.released is not None  # the reader has made sure of both
+        return Source(version=pin.version, epoch=int(pin.released.timestamp()))
+    elsewhere = {installed.requirements.layer_of(project) for project in image.compile.compiled}
+    layers = (layer.name for layer in installed.requirements.layers)
+    released = pin.released if isinstance(pin, SdistPin) else None
+    return Source(
+        version=pin.version if isinstance(pin, SdistPin) else installed.packages[0].partition("==")[2],
+        epoch=int((released or installed.exclude_newer).timestamp()),
+        python=installed.python,
+        layers=tuple(name for name in layers if name not in elsewhere),
+        without=tuple(file.name for file in installed.requirements.without),
+    )
+
+
+def installed_pin(image: Image, pins: Pins) -> RequirementsPin | None:
+    """The pin whose wheels are installed into the image's layers."""
+    pin = pins[image.compile.installs or image.compile.pin]
+    return pin if isinstance(pin, RequirementsPin) else None
+
+
+def inputs_of(
+    image: Image,
+    target: Target,
+    builder: str,
+    pins: Pins,
+    wheels: Mapping[str, WheelsLock],
+    sources: SourcesLock | None,
+) -> Iterable[Input]:
+    """All that build steps see of the pins. wheels: pin name -> lock. sources: what the source's own build fetches."""
+    yield from compile_inputs(image, target, builder, pins, wheels, sources)
+    if installed := installed_pin(image, pins):
+        for wheel in wheels[installed.name].wheels:
+            if wheel.project not in image.compile.compiled:
+                path = f"layers/{wheel.layer}/{wheel.filename}"
+                yield Input(path=path, content=wheel_content(installed.name, wheel))
+
+
+def compile_inputs(
+    image: Image,
+    target: Target,
+    builder: str,
+    pins: Pins,
+    wheels: Mapping[str, WheelsLock],
+    sources: SourcesLock | None,
+) -> Iterable[Input]:
+    """What the compile alone stands on."""
+    for name in (image.compile.pin, *image.compile.sources):
+        pin = pins[name]
+        if isinstance(pin, GitPin):
+            yield Input(path=f"trees/{name}.tar", content=tree_content(pin))
+        elif isinstance(pin, SdistPin):
+            content = sdist_content(pin)
+            yield Input(path=f"sources/{content.label}", content=content)
+    for source, tree in sources.contents if sources else ():
+        yield Input(path=f"trees/{source.label}.tar", content=tree)
+    for use in image.compile.wheels_for(target.name):
+        yield from _wheel_inputs(image.path, use, wheels[use.pin], builder=builder, platform=target.platform)
+
+
+def _wheel_inputs(place: str, use: WheelUse, lock: WheelsLock, *, builder: str, platform: str) -> Iterable[Input]:
+    for role, of, projects in (("builder", builder, use.builder), ("target", platform, use.target)):
+        for project in projects:
+            found = [wheel for wheel in lock.wheels if wheel.project == project and wheel.platform in (of, "any")]
+            if not found:
+                raise ConfigError(f"{place}: wheels: {use.pin}: {lock.path} has no `{project}` for {of}")
+            for wheel in found:
+                yield Input(path=f"wheels/{role}/{wheel.filename}", content=wheel_content(use.pin, wheel))
+
+
+def pin_names(image: Image, target: Target, pins: Pins) -> tuple[str, ...]:
+    """Every pin that takes part in the image."""
+    compiled = image.compile
+    # Of a requirements pin some wheels take part, which stand among the inputs; the rest of it may move.
+    wheels = (use.pin for use in compiled.wheels_for(target.name) if isinstance(pins[use.pin], WheelsPin))
+    installs = (compiled.installs,) if compiled.installs else ()
+    debs = (pin.name for pin in pins.pins if isinstance(pin, DebsPin) and (compiled.debs or image.runtime.debs))
+    toolkit = compiled.toolkit(target.name)
+    images = (compiled.image, image.runtime.image, toolkit.image if toolkit else "")
+    return tuple(dict.fromkeys((compiled.pin, *compiled.sources, *installs, *wheels, *debs, *filter(None, images))))
+
+
+def pins_in_words(image: Image, target: Target, pins: Pins) -> tuple[tuple[str, str], ...]:
+    """These, each with its value in one line."""
+    return tuple((name, describe_pin(pins[name])) for name in pin_names(image, target, pins))
+
+
+def describe_pin(pin: Pin) -> str:
+    """A pin's value in one line: version, then what makes it exact."""
+    match pin:
+        case GitPin():
+            return f"{pin.version} {pin.commit}"
+        case SdistPin() | ArchivePin():
+            return f"{pin.version} sha256:{pin.sha256}"
+        case WheelsPin():
+            return f"{pin.version} {' '.join(pin.packages)}"
+        case DebsPin():
+            return f"{pin.suite} {pin.snapshot:%Y-%m-%dT%H:%M:%SZ}"
+        case ImagePin():
+            return f"{pin.ref}@{pin.digest}"
+        case RequirementsPin():
+            return f"{' '.join(pin.packages)} {pin.exclude_newer:%Y-%m-%dT%H:%M:%SZ}"
+        case _:
+            assert_never(pin)
