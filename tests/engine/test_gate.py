@@ -211,6 +211,18 @@ def test_a_build_whose_gate_is_killed_goes_on(machine: Machine) -> None:
     assert machine.processes() == []
 
 
+def test_half_an_object_of_a_gate_that_was_killed_is_not_taken_for_a_whole_one(machine: Machine) -> None:
+    slow = machine.folder / "slow"
+    slow.write_text("#!/bin/sh\nprintf half >a.o\nsleep 1.5\nprintf whole >a.o\n")
+    slow.chmod(0o755)
+    (machine.folder / "tool").write_text(f"[ -f a.o ] || {MEMGATE} {slow} -c a.cu -o a.o\n")
+    building = machine.start(MEMGATE, "run", "sh", "tool")
+    until((machine.folder / "a.o").exists)
+    kill_one(machine, "memgate [^r].* -c a.cu")
+    out, err = building.communicate(timeout=30)
+    assert (building.returncode, (machine.folder / "a.o").read_text()) == (0, "whole"), out + err
+
+
 def test_a_build_whose_gate_was_killed_before_it_could_ask_goes_on(machine: Machine) -> None:
     (machine.folder / "tool").write_text("[ -f there ] && exit 0; touch there; exit 125\n")
     built = machine.run(MEMGATE, "run", "sh", "tool")

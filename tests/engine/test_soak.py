@@ -13,6 +13,7 @@ import select
 import signal
 import subprocess
 import time
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -23,6 +24,7 @@ from pipeline import Pipeline, make_pipeline, output_of
 from spark_images.cache import Cache
 from spark_images.engine.base import Engine
 
+STRIKES = 3  # at one unit
 BUILDS = int(os.environ.get("SPARK_IMAGES_SOAK") or 2)
 SEED = int(os.environ.get("SPARK_IMAGES_SOAK_SEED") or time.time_ns() % 10**6)
 
@@ -31,25 +33,28 @@ SEED = int(os.environ.get("SPARK_IMAGES_SOAK_SEED") or time.time_ns() % 10**6)
 class Killer:
     """Kills what belongs to the build of this project, and counts it.
 
-    unit_s: how long one compile takes here and now. Strikes come at its pace, as a unit that is killed again and again
-    is given up: on a slow machine those at the clock's pace would bring that about.
+    unit_s: how long one compile takes, at whose pace strikes come. None is struck more than three times in a build: a
+    unit that is killed again and again is given up, which on a machine that has become slow chance alone would do.
     """
 
     choose: random.Random
     unit_s: float
+    struck: Counter[str] = field(default_factory=Counter)
     killed: dict[str, int] = field(default_factory=lambda: {"compiler": 0, "gate": 0, "pipeline": 0})
 
     def strike(self, building: subprocess.Popen[str]) -> None:
         """SIGKILL for one process of a kind chosen at random; for none where none of that kind runs."""
         kind = self.choose.choices(("compiler", "gate", "pipeline"), (6, 6, 1))[0]
         if kind == "pipeline":
-            found = [building.pid]
+            found = [(building.pid, kind)]
         else:
-            found = [pid for pid, words in processes() if self.is_kind(kind, words)]
-        if found:
+            found = [(pid, unit_in(words)) for pid, words in processes() if self.is_kind(kind, words)]
+        if found := [(pid, unit) for pid, unit in found if self.struck[unit] < STRIKES]:
+            pid, unit = self.choose.choice(found)
             with contextlib.suppress(ProcessLookupError):
-                os.kill(self.choose.choice(found), signal.SIGKILL)
+                os.kill(pid, signal.SIGKILL)
                 self.killed[kind] += 1
+                self.struck[unit] += 1
 
     def pause(self) -> float:
         """Seconds until the next strike."""
@@ -59,6 +64,11 @@ class Killer:
     def is_kind(kind: str, words: str) -> bool:
         gate = "scripts/memgate g++" in words
         return "unit_" in words and (gate if kind == "gate" else not gate and "cc1plus" in words)
+
+
+def unit_in(words: str) -> str:
+    """The unit that a command line is about."""
+    return str(re.findall(r"unit_\d+", words)[0])
 
 
 def processes() -> Iterator[tuple[int, str]]:
@@ -87,6 +97,7 @@ def test_every_build_ends_complete_and_with_the_same_digest(pipeline: Pipeline, 
         while True:
             building = pipeline.start("build", "many", "--rebuild", *options)
             runs += 1
+            killer.struck.clear()
             said = strike_until_it_ends(killer, building)
             if building.returncode == 0:
                 break
