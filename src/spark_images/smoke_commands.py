@@ -17,6 +17,7 @@ INSIDE = (  # by the image's own Python
     "cuda_graph",
     "fp4_gemm",
     "flashinfer_attention",
+    "vllm_ops",
     "marlin",
     "vllm_generate",
 )

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+import platform
 import shutil
 import subprocess
 import sys
+import tarfile
 from pathlib import Path
 
 import pytest
@@ -85,8 +87,9 @@ def project(tmp_path: Path) -> Path:
         pytest.skip("needs `ninja` and `cc`; `apt-get install ninja-build gcc`")
     lines = ["rule cc", "  command = cc -c $in -o $out", ""]
     for name in ("a.dir/cache", "a.dir/marlin", "b.dir/cache"):
-        (tmp_path / f"{name.replace('/', '_')}.c").write_text("int x;\n")
+        (tmp_path / f"{name.replace('/', '_')}.c").write_text(f"int {name.replace('/', '_').replace('.', '_')};\n")
         lines.append(f"build {name}.o: cc {name.replace('/', '_')}.c")
+    lines += ["rule link", "  command = cc -shared -o $out $in", "build _a.so: link a.dir/cache.o a.dir/marlin.o"]
     (tmp_path / "build.ninja").write_text("\n".join((*lines, "build all: phony a.dir/cache.o", "")))
     return tmp_path
 
@@ -95,10 +98,19 @@ def test_only_the_objects_that_match_are_made_and_laid_out(project: Path) -> Non
     done = run(SCRIPTS / "compile_units", "out", "*/cache.o", "a.dir/cache.o", cwd=project)
 
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "units 2 of 3" in done.stdout
+    assert "units 2 of 4" in done.stdout
     made = sorted(str(path.relative_to(project / "out")) for path in (project / "out").rglob("*.o"))
     assert made == ["objects/a.dir/cache.o", "objects/b.dir/cache.o"]
     assert not (project / "a.dir/marlin.o").exists()
+
+
+def test_a_library_is_linked_of_all_its_objects(project: Path) -> None:
+    done = run(SCRIPTS / "compile_units", "out", "_a.so", cwd=project)
+
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert (project / "a.dir/marlin.o").exists()
+    assert not (project / "b.dir/cache.o").exists()
+    assert [path.name for path in (project / "out").rglob("*") if path.is_file()] == ["_a.so"]
 
 
 def test_a_pattern_that_matches_nothing_lists_what_there_is_and_makes_nothing(project: Path) -> None:
@@ -106,10 +118,11 @@ def test_a_pattern_that_matches_nothing_lists_what_there_is_and_makes_nothing(pr
 
     assert done.returncode == 2
     assert done.stdout.splitlines() == [
+        "unit _a.so",
         "unit a.dir/cache.o",
         "unit a.dir/marlin.o",
         "unit b.dir/cache.o",
-        "compile_units: `*flash*` matches none of the 3 units above",
+        "compile_units: `*flash*` matches none of the 4 units above",
     ]
     assert not (project / "out").exists()
 
@@ -124,6 +137,53 @@ def test_a_whole_vllm_is_not_compiled_without_one_of_its_sources(tmp_path: Path)
         2,
         "compile_vllm: without cmake/external_projects/qutlass.cmake there is no whole vLLM\n",
     )
+
+
+SETUP = f"""\
+import pathlib, sys
+sys.path.append({str(Path(__file__).parent)!r})
+from wheels import make_wheel
+requires = pathlib.Path("requirements/cuda.txt").read_text().split()
+out = pathlib.Path(sys.argv[sys.argv.index("--dist-dir") + 1])
+make_wheel(out, "vllm", files={{"vllm.py": b""}}, requires=requires)
+"""
+EXISTING_TORCH = """\
+import pathlib
+path = pathlib.Path("requirements/cuda.txt")
+path.write_text("".join(line for line in path.read_text().splitlines(True) if "torch" not in line))
+"""
+
+
+def test_the_torch_that_is_there_is_asked_for_no_more(tmp_path: Path) -> None:
+    files = {"setup.py": SETUP, "requirements/cuda.txt": "torch==2.11.0\nnumba==0.65.0\n"}
+    for name, text in {**files, "use_existing_torch.py": EXISTING_TORCH}.items():
+        path = tmp_path / "vllm-1.0" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    for name in ("sources", "trees", "wheels/builder", "wheels/target"):
+        (tmp_path / "inputs" / name).mkdir(parents=True)
+    (tmp_path / "inputs/SHA256SUMS").touch()
+    with tarfile.open(tmp_path / "inputs/sources/vllm-1.0.tar.gz", "w:gz") as tar:
+        tar.add(tmp_path / "vllm-1.0", "vllm-1.0")
+    for name, text in TORCH.items():
+        path = tmp_path / "image" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    folders = {"INPUTS": "inputs", "BUILD": "build", "CUDA": "cuda", "TORCH": "image/torch", "OUT": "out"}
+
+    done = run(
+        *(SCRIPTS / "compile_vllm", {"x86_64": "amd64", "aarch64": "arm64"}[platform.machine()]),
+        *("--existing-torch", "use_existing_torch.py"),
+        cwd=tmp_path, PATH=f"{Path(sys.executable).parent}:{os.environ['PATH']}", CCACHE_DIR=str(tmp_path / "ccache"),
+        MEMGATE_SLOTS="1", **{f"SPARK_{name}": str(tmp_path / folder) for name, folder in folders.items()},
+    )  # fmt: skip
+
+    assert done.returncode == 0, done.stdout + done.stderr
+    (metadata,) = (tmp_path / "out").rglob("METADATA")
+    assert [line for line in metadata.read_text().splitlines() if line.startswith("Requires-Dist")] == [
+        "Requires-Dist: numba==0.65.0"
+    ]
+    assert (tmp_path / "build/site/torch/version.py").exists()
 
 
 def test_a_word_that_the_script_does_not_know_is_refused(tmp_path: Path) -> None:

@@ -198,7 +198,9 @@ def test_device_without_the_unified_memory_that_the_target_has_is_red(stub: Path
     assert device(stub, "--unified-memory", "no")[1]["verdict"] == "green"
 
 
-@pytest.mark.parametrize("check", ["torch_matmul", "triton_kernel", "cuda_graph", "marlin", "vllm_generate"])
+@pytest.mark.parametrize(
+    "check", ["torch_matmul", "triton_kernel", "cuda_graph", "vllm_ops", "marlin", "vllm_generate"]
+)
 def test_check_on_a_package_that_is_not_here_is_skipped(stub: Path, check: str) -> None:
     status, said = run_script(check, env={"LD_LIBRARY_PATH": str(stub)})
     assert (status, said["verdict"], said["why"]) == (0, "skipped", "missing")
