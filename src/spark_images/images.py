@@ -325,7 +325,18 @@ def _check_arches(top: Section, image: Image, pins: Pins, targets: tuple[Target,
                 if isinstance(pin, RequirementsPin) and pin.platform != target.platform:
                     text = f"`{pin.name}` is resolved for {pin.platform}; `{name}` is {target.platform}"
                     top.refuse("compile", text)
-            source = sources.get(made.compile.pin)
+            installed = sources.get(made.compile.installs or made.compile.pin)
+            if isinstance(installed, RequirementsPin) and installed.base != made.runtime.image:
+                on = (
+                    f"`{one}`" if one else "an image of Debian packages" for one in (installed.base, made.runtime.image)
+                )
+                top.refuse(
+                    "compile", f"`{installed.name}` is resolved for {next(on)}; on base `{base}` this is {next(on)}"
+                )
+            source, ground = sources.get(made.compile.pin), sources.get(made.compile.image)
+            if isinstance(source, SdistPin) and isinstance(ground, ImagePin):
+                for what in sorted({"cuda", "python"}.difference(dict(ground.provides))):
+                    top.refuse("compile", f"`{ground.name}` does not say under `provides` which {what} it has")
             if isinstance(source, SdistPin) and source.released is None:
                 top.refuse(
                     "compile", f"`{source.name}` has no time: `released` in pins.yaml says when the index got it"

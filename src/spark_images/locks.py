@@ -90,6 +90,8 @@ def made_from(pin: WheelsPin | RequirementsPin | DebsPin) -> str:
                 "exclusions": sorted(one.name for one in pin.requirements.exclusions),
                 "layers": [[layer.name, *sorted(layer.projects)] for layer in pin.requirements.layers],
             }
+            if pin.base:
+                source["provided"] = dict(pin.provided)
         case _:
             assert_never(pin)
     return "sha256:" + hashlib.sha256(json.dumps(source, sort_keys=True).encode()).hexdigest()

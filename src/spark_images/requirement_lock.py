@@ -13,6 +13,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
 
+from packaging.version import Version
+
 from spark_images.errors import ConfigError, HostProgramError, RouteError
 from spark_images.files import write_text
 from spark_images.locks import LockedWheel
@@ -26,6 +28,7 @@ if TYPE_CHECKING:
 
 UV_TIMEOUT_S = 1800.0  # it reads the metadata of some hundred wheels: seconds, on a slow line minutes
 ASK_JOBS = 8  # sizes that are asked for at once
+TORCH = "torch"  # requirements with this in them are what vLLM's use_existing_torch.py drops
 MOST_REASONS = 8  # lines of the solver's explanation that an error shows; its log has all
 _UNSOLVED, _UNDATED = "No solution found", "is missing an upload date"  # uv's words
 
@@ -43,6 +46,7 @@ def resolve_requirements(
 
     index = index or PackageIndex.from_env()
     files = _solve(pin, [one.name for one in pin.requirements.exclusions], work=work, log=log, config=index.config)
+    files = {project: of for project, of in files.items() if project not in dict(pin.provided)}
     _check(pin, files)
     if pin.requirements.exclusions:
         _check_exclusions(pin, work=work, log=log.with_suffix(".full.log"), config=index.config)
@@ -126,9 +130,14 @@ def _solve(
             hint="run `./noxw -s lock`, which brings the version that requirements.lock names",
         )
     _write_lines(work / "requirements.in", pin.packages)
-    for name, versions in (("constraints", pin.requirements.constraints), ("overrides", pin.requirements.overrides)):
-        _write_lines(work / f"{name}.txt", (f"{one.name}=={one.version}" for one in versions))
-    _write_lines(work / "excludes.txt", exclusions)
+    # Which torch is asked for does not count, as a build on the base's drops that. Of the rest that the base has, no
+    # other version is a solution.
+    torch = [name for name, _ in pin.provided if TORCH in name]
+    met = [f"{name}=={Version(version).base_version}" for name, version in pin.provided if TORCH not in name]
+    constraints = (f"{one.name}=={one.version}" for one in pin.requirements.constraints)
+    _write_lines(work / "constraints.txt", (*constraints, *met))
+    _write_lines(work / "overrides.txt", (f"{one.name}=={one.version}" for one in pin.requirements.overrides))
+    _write_lines(work / "excludes.txt", (*exclusions, *torch))
     done = capture(uv_command(pin, uv=uv, work=work), env=uv_environment(config, os.environ), timeout_s=UV_TIMEOUT_S)
     write_text(log, done.stderr)
     if done.status == 0:

@@ -39,7 +39,8 @@ def refusals(
     }
     versions = locked | compiled
     cuda = next((pins[use.pin] for use in image.compile.wheels_for(target.name) if use.pin == "cuda"), None)
-    ground = next((pin for pin in pins.pins if isinstance(pin, ImagePin) and pin.name == image.runtime.image), None)
+    ground_of = image.runtime.image or image.compile.image
+    ground = next((pin for pin in pins.pins if isinstance(pin, ImagePin) and pin.name == ground_of), None)
     toolkit = image.compile.toolkit(target.name)
     gcc = (
         next((deb.version for deb in debs.debs if deb.package == _COMPILER), "")

@@ -225,10 +225,19 @@ def test_file_that_is_no_model_makes_the_server_exit_with_an_error(start: Start,
     assert f"failed to load model, '{MODELS}/{name}'" in printed
 
 
-def test_sigterm_ends_the_server_in_time(start: Start, free_port: Callable[[], int]) -> None:
+def test_flag_that_the_server_does_not_know_ends_it_with_an_error(start: Start) -> None:
+    with start("--no-such-flag") as container:
+        status = container.wait(timeout=EXIT_TIMEOUT_S)["StatusCode"]
+        printed = log_of(container)
+    assert status == 1, printed
+    assert "invalid argument: --no-such-flag" in printed
+
+
+@pytest.mark.parametrize("signal", ["SIGTERM", "SIGINT"])
+def test_signal_ends_the_server_in_time(start: Start, free_port: Callable[[], int], signal: str) -> None:
     with serving(start, free_port()) as server:
         server.complete(PROMPTS[0], tokens=1)  # only now it is certain that the server handles signals
-        server.container.kill("SIGTERM")
+        server.container.kill(signal)
         status = server.container.wait(timeout=STOP_TIMEOUT_S)["StatusCode"]
         printed = log_of(server.container)
     assert status == 0, printed

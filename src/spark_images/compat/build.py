@@ -12,10 +12,10 @@ from packaging.version import Version
 
 from spark_images.compat.check import series
 from spark_images.compat.facts import (
-    Edit,
     FlashinferFacts,
     HandOver,
     Needless,
+    Patch,
     Trap,
     Variable,
     VllmFacts,
@@ -138,25 +138,17 @@ def local_sources(release: VllmRelease, trees: Mapping[str, str]) -> LocalSource
     return LocalSources(variables=variables, cmake_args=("-DFETCHCONTENT_FULLY_DISCONNECTED=ON", *options))
 
 
+def patches_for(
+    facts: VllmFacts, release: VllmRelease, gpu: Capability, *, all_kernels: bool = False
+) -> tuple[Patch, ...]:
+    """What is applied to a release before it is compiled for a GPU. all_kernels: also those never called on it."""
+    needed = (patch for patch in facts.patches if patch.is_for(release.version, gpu.major))
+    return tuple(patch for patch in needed if not (all_kernels and patch.leaves_out))
+
+
 def left_out(facts: VllmFacts, release: VllmRelease, gpu: Capability) -> tuple[Needless, ...]:
-    """The parts that would be compiled for a GPU and are never called on it, each with the edit that leaves it out."""
-    return tuple(part for part in facts.needless if release.version in part.releases and part.major == gpu.major)
-
-
-def apply_edit(edit: Edit, text: str, *, of: str) -> str:
-    """The file's text after the edit. of: for messages, as `vllm 0.20.2`.
-
-    Raises ConfigError where the text to replace is not there exactly once: it no longer applies, or is already in.
-    """
-    count = text.count(edit.old)
-    if count != 1:
-        already = count == 0 and edit.new in text
-        raise ConfigError(
-            f"an edit of `{edit.file}` of {of} does not apply",
-            why=[f"`{edit.old}` stands there {count} times", *(["its replacement is already there"] * already)],
-            hint="read that file, then narrow the range of releases in images/compat.yaml or correct the edit",
-        )
-    return text.replace(edit.old, edit.new)
+    """The parts that would be compiled for a GPU and are never called on it, so that a patch leaves them out."""
+    return tuple(patch.leaves_out for patch in patches_for(facts, release, gpu) if patch.leaves_out)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -172,7 +164,7 @@ class Component:
 
 def vllm_components(facts: VllmFacts, release: VllmRelease, *, all_kernels: bool = False) -> tuple[Component, ...]:
     """What a compile for COMPONENTS_FOR holds, without what is left out unless it is to hold all kernels."""
-    out = () if all_kernels else tuple(part.name for part in left_out(facts, release, COMPONENTS_FOR))
+    out = () if all_kernels else tuple(part.component for part in left_out(facts, release, COMPONENTS_FOR))
     found = []
     for component in facts.components:
         archs = component.archs.at(release.version)

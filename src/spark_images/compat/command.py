@@ -6,14 +6,15 @@ import shlex
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
 
-from spark_images.compat.build import flashinfer_variables, left_out, local_sources, vllm_variables
-from spark_images.compat.facts import Facts, FlashinferFacts, Variable, VllmFacts
+from spark_images.compat.build import flashinfer_variables, local_sources, patches_for, vllm_variables
+from spark_images.compat.facts import Facts, FlashinferFacts, Patch, Variable, VllmFacts
 from spark_images.compat.release import FlashinferRelease, VllmRelease, flashinfer_release, vllm_release
 from spark_images.cuda_arch import Capability, parse_arch
 from spark_images.errors import ConfigError, UsageError
 from spark_images.targets import Target
 
 TREES = "/build/trees"  # where scripts/compile_vllm unpacks inputs/trees
+PATCHES = "/spark/scripts/patches"  # where staging puts them
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,6 +24,7 @@ class CompileCommand:
     script: str  # in scripts/
     arguments: tuple[str, ...]
     environment: tuple[tuple[str, str], ...]
+    patches: tuple[Patch, ...] = ()
 
     def with_units(self, globs: Iterable[str]) -> CompileCommand:
         """The same for the objects that one of the patterns matches, and no others."""
@@ -43,9 +45,11 @@ def sdist_command(
     cuda: str,
     all_kernels: bool = False,
     lacking: Collection[str] = (),
+    image_python: str = "",
 ) -> CompileCommand:
     """How a release is compiled from its sdist. cuda: the version of nvcc; all_kernels, lacking: as in vllm_command.
 
+    image_python: "3.12" where that happens in an image that has CUDA, and torch for this Python.
     Raises UsageError for a target without a GPU and a release that is not known, ConfigError for another project.
     """
     if not target.compute_capability:
@@ -53,11 +57,18 @@ def sdist_command(
     gpu = parse_arch(target.compute_capability).capability
     if project == "flashinfer-python":
         flashinfer = flashinfer_release(facts.flashinfer, version)
-        return flashinfer_command(facts.flashinfer, flashinfer, gpu=gpu, arch=target.arch, all_kernels=all_kernels)
+        command = flashinfer_command(facts.flashinfer, flashinfer, gpu=gpu, arch=target.arch, all_kernels=all_kernels)
+        return replace(command, environment=(*_of_image(image_python), *command.environment))
     if project == "vllm":
         vllm = vllm_release(facts.vllm, version)
-        return vllm_command(
+        command = vllm_command(
             facts.vllm, vllm, gpu=gpu, arch=target.arch, cuda=cuda, all_kernels=all_kernels, lacking=lacking
+        )
+        existing = ("--existing-torch", vllm.use_existing_torch.value) if image_python else ()
+        return replace(
+            command,
+            arguments=(command.arguments[0], *existing, *command.arguments[1:]),
+            environment=(*_of_image(image_python), *command.environment),
         )
     raise ConfigError(f"nobody has written down how `{project}` is compiled from its sdist")
 
@@ -79,8 +90,9 @@ def vllm_command(
     """
     given = local_sources(release, {source.name: f"{TREES}/{source.name}" for source in release.sources})
     arguments = [arch]
-    for part in () if all_kernels else left_out(facts, release, gpu):
-        arguments += ["--edit", part.edit.file, part.edit.old, part.edit.new]
+    patches = patches_for(facts, release, gpu, all_kernels=all_kernels)
+    for patch in patches:
+        arguments += ["--patch", f"{PATCHES}/{patch.name}.patch"]
     for source in release.sources:
         if source.name in lacking:
             file = source.source.partition(":")[0]
@@ -95,6 +107,7 @@ def vllm_command(
             *_pairs(given.variables),
             ("CMAKE_ARGS", " ".join(given.cmake_args)),
         ),
+        patches=patches,
     )
 
 
@@ -108,6 +121,13 @@ def flashinfer_command(
         arguments=(arch, *chosen),
         environment=_pairs(flashinfer_variables(facts, release, gpu=gpu, at_run_time=False)),
     )
+
+
+def _of_image(python: str) -> tuple[tuple[str, str], ...]:
+    """Where scripts/prepare_compile finds what an image has; nothing where python is ""."""
+    if not python:
+        return ()
+    return (("SPARK_CUDA", "/usr/local/cuda"), ("SPARK_TORCH", f"/usr/local/lib/python{python}/dist-packages/torch"))
 
 
 def _pairs(variables: Iterable[Variable]) -> tuple[tuple[str, str], ...]:

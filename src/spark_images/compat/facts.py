@@ -105,26 +105,36 @@ class ComponentFacts:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Edit:
-    """A text of one file, there exactly once, and what takes its place."""
-
-    file: str
-    old: str
-    new: str
-
-
-@dataclass(frozen=True, kw_only=True)
 class Needless:
     """A part that is compiled for a GPU on which it is never called."""
 
-    name: str
-    releases: SpecifierSet
-    major: int  # the GPU's compute capability
-    because: str
-    source: str
+    component: str
     units: str  # pattern of its objects
     saves: str
-    edit: Edit  # leaves it out
+
+
+@dataclass(frozen=True, kw_only=True)
+class Patch:
+    """A unified diff that releases need."""
+
+    name: str
+    sha256: str  # hex
+    releases: SpecifierSet
+    until: Version | None  # the release that needs it no more; None where nobody knows of one
+    major: int | None  # the compute capability it is for; None: any
+    because: str
+    source: str
+    leaves_out: Needless | None
+
+    @property
+    def path(self) -> str:
+        """Where it lies in the project."""
+        return f"images/vllm/patches/{self.name}.patch"
+
+    def is_for(self, version: Version, major: int) -> bool:
+        """Whether a release needs it for a GPU of this major compute capability."""
+        wanted = version in self.releases and (self.until is None or version < self.until)
+        return wanted and self.major in (None, major)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -180,7 +190,7 @@ class VllmFacts:
     sources: tuple[SourceFacts, ...]
     arch_lists: tuple[tuple[Capability, History[ArchList]], ...]
     components: tuple[ComponentFacts, ...]
-    needless: tuple[Needless, ...]
+    patches: tuple[Patch, ...]
     variables: tuple[tuple[SpecifierSet, Variable], ...]
     traps: tuple[Trap, ...]
     seen_together: tuple[SeenTogether, ...]

@@ -14,7 +14,6 @@ from spark_images.compat.facts import (
     ArchList,
     ComponentFacts,
     CudaChoice,
-    Edit,
     Fact,
     Facts,
     FlashinferFacts,
@@ -22,6 +21,7 @@ from spark_images.compat.facts import (
     History,
     Needless,
     NgcBase,
+    Patch,
     Revision,
     SeenTogether,
     SourceFacts,
@@ -75,7 +75,6 @@ _LINE = forms.matching("the number of a line", r"[1-9][0-9]*")
 _MAJOR = forms.Form("a major compute capability", lambda text: int(text) if text.isdecimal() else None, 0)
 _ARCHS = forms.matching("architectures as in TORCH_CUDA_ARCH_LIST, or `none`", r"none|[0-9.af]+(?:\+PTX)?")
 _PATTERN = forms.matching("a pattern of module names", r"[A-Za-z0-9_*]+", most=300)
-_SOURCE_TEXT = forms.Form("a line of source", lambda text: text if text and text.isprintable() else None, "")
 
 
 class _Project:
@@ -151,7 +150,7 @@ def _read_ngc(tag: str, section: Section) -> NgcBase:
 def _read_vllm(section: Section) -> VllmFacts:
     project = _Project("vllm", section)
     sources, lists = section.section("sources"), section.section("arch-lists")
-    components, needless = section.section("components"), section.section("needless")
+    components, patches = section.section("components"), section.section("patches")
     together = section.section("seen-together")
     return VllmFacts(
         releases=project.releases,
@@ -175,7 +174,7 @@ def _read_vllm(section: Section) -> VllmFacts:
         components=tuple(
             _read_component(project, name, components.section(name)) for name in components.names(forms.NAME)
         ),
-        needless=tuple(_read_needless(name, needless.section(name)) for name in needless.names(forms.NAME)),
+        patches=tuple(_read_patch(name, patches.section(name)) for name in patches.names(forms.NAME)),
         variables=project.variables(),
         traps=project.traps(),
         seen_together=tuple(
@@ -244,20 +243,23 @@ def _read_component(project: _Project, name: str, section: Section) -> Component
     )
 
 
-def _read_needless(name: str, section: Section) -> Needless:
-    return Needless(
+def _read_patch(name: str, section: Section) -> Patch:
+    part = section.section("leaves-out", optional=True)
+    return Patch(
         name=name,
+        sha256=section.value("sha256", forms.SHA256),
         releases=section.value("releases", _RANGE),
-        major=section.value("major", _MAJOR),
+        until=section.optional("until", _VERSION, None),
+        major=section.optional("major", _MAJOR, None),
         because=section.value("because", forms.TEXT),
         source=section.value("source", forms.TEXT),
-        units=section.value("units", forms.TEXT),
-        saves=section.value("saves", forms.TEXT),
-        edit=Edit(
-            file=section.value("edit", forms.RELATIVE_PATH),
-            old=section.value("old", _SOURCE_TEXT),
-            new=section.value("new", _SOURCE_TEXT),
-        ),
+        leaves_out=Needless(
+            component=part.value("component", forms.NAME),
+            units=part.value("units", forms.TEXT),
+            saves=part.value("saves", forms.TEXT),
+        )
+        if part.given
+        else None,
     )
 
 
