@@ -29,10 +29,12 @@ def reproduce(
 ) -> None:
     """Build once on each of several engines named, or twice on the one named or the default, each time without caches.
 
+    Every build takes the machine for another one: other host names in the steps, other paths of what they are given.
     Raises CanonicalError as soon as a digest differs from the image that the plan made before.
     """
-    for engine in engines if len(engines) > 1 else (engines or (None,)) * 2:
-        options = BuildOptions(engine=engine, memory_bytes=memory_bytes, cold=True)
+    chosen = engines if len(engines) > 1 else (engines or (None,)) * 2
+    for number, engine in enumerate(chosen, start=1):
+        options = BuildOptions(engine=engine, memory_bytes=memory_bytes, cold=True, machine=_machine(number))
         layout = build(project, image, target, base, cache=cache, options=options)
         print(f"{engine or 'default engine'} {layout.manifest_digest}")
 
@@ -58,6 +60,7 @@ def reproduce_published(
     client = Client(wanted.repository.host, env=os.environ, name=wanted.repository.name)
     single, _ = single_image(client, wanted)
     offer = read_offer(client, single)
+    canonical = offer.form_of or offer.manifest.digest  # the config's diff_ids prove that a form is what it says
     if key is not None:
         verify_offer(client, offer, key)
     with work_folder(cache, "published") as folder:
@@ -73,21 +76,26 @@ def reproduce_published(
                 why=(f"published: {offer.plan_id}", f"here:      {plan.plan_id}, built on {plan.builder}"),
                 hint="use the spark-images that its provenance names, on a machine like the one that it was built on",
             )
-        for engine in engines or (None,):
-            options = BuildOptions(engine=engine, memory_bytes=memory_bytes, cold=True)
+        for number, engine in enumerate(engines or (None,), start=1):
+            options = BuildOptions(engine=engine, memory_bytes=memory_bytes, cold=True, machine=_machine(number))
             layout = build(project, image, target, base, cache=cache, options=options)
             print(f"{engine or 'default engine'} {layout.manifest_digest}")
-            if layout.manifest_digest != offer.manifest.digest:
+            if (layout.manifest_digest, layout.config_digest) != (canonical, offer.config_digest):
                 there = Cache(folder / "there")
                 pull_layout(client, offer, there)
-                published = read_layout(there.images / offer.plan_id)
+                published = read_layout(there.images / offer.place)
                 raise CanonicalError(
                     f"{single} came out differently from its own plan {offer.plan_id[:12]}",
                     why=(
-                        f"published: {offer.manifest.digest}",
+                        f"published: {canonical}",
                         f"here:      {layout.manifest_digest} in {layout.path}",
                         *layout_differences(published, layout),
                     ),
                     hint="one of the two builds was not determined by the plan, or the image was not built from it",
                 )
-        print(f"published {offer.manifest.digest}")
+        print(f"published {canonical}")
+
+
+def _machine(number: int) -> str:
+    """A host name as no other build has it, and of another length: a name may be padded, or cut."""
+    return f"{'another-' * number}machine"

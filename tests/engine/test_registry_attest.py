@@ -24,6 +24,7 @@ from values import PINS, toy_plan
 
 from spark_images.attest import provenance, sbom
 from spark_images.attest.bundle import SIGNED_IMAGE, Statement, open_bundle
+from spark_images.attest.contents import Contents
 from spark_images.attest.signing import Signer, find_public_key, find_signer
 from spark_images.cache import Cache
 from spark_images.errors import SignatureError
@@ -146,6 +147,22 @@ def test_sbom_is_valid_cyclonedx_and_names_what_is_in_the_image(pushed: Pushed) 
     assert found["/opt/hello/bin/hello"]["type"] == "file"
     assert "/usr/bin/env" not in found  # Debian's
     assert document["metadata"]["component"]["hashes"][0]["content"] == pushed.layout.manifest_digest[7:]
+
+
+def test_a_patch_of_a_source_is_in_its_pedigree() -> None:
+    nothing = Contents(distribution="debian-12", debs=(), python=(), loose=())
+    source = sbom.SourceTree(
+        name="vllm", version="0.20.2", url="", commit="", digest=f"sha256:{'1' * 64}",
+        patches=(("images/vllm/patches/a.patch", "--- a/x\n+++ b/x\n@@ -1 +1 @@\n-1\n+2\n"),),
+    )  # fmt: skip
+    document = sbom.make_sbom(
+        digest=f"sha256:{'2' * 64}", image="vllm", version="0.20.2", created="2026-01-01T00:00:00Z",
+        tool_version="1", contents=nothing, sources=[source],
+    )  # fmt: skip
+    assert JsonStrictValidator(SchemaVersion.V1_6).validate_str(json.dumps(document)) is None
+    (patch,) = document["components"][0]["pedigree"]["patches"]
+    assert patch["diff"]["url"] == "images/vllm/patches/a.patch"
+    assert "+2" in patch["diff"]["text"]["content"]
 
 
 def test_a_broken_sbom_does_not_pass_that_validator(pushed: Pushed) -> None:

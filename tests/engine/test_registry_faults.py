@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import os
 import random
 import signal
@@ -329,6 +330,24 @@ def test_a_login_that_is_refused_is_told_once_and_says_where_to_log_in(
     assert f"docker login {proxy.host}" in caught.value.hint
 
 
+def test_neither_password_nor_token_is_in_a_traceback_or_file_or_on_the_command_line(
+    push: Pusher, shared: Registry, tmp_path: Path
+) -> None:
+    guard, config = Guard("spark", "pw-5ecret"), tmp_path / "config.json"
+    with fault_proxy(shared.host, guard) as proxy:
+        config.write_text(f'{{"auths": {{"{proxy.host}": {{"username": "spark", "password": "pw-5ecret"}}}}}}')
+        proxy.add("PATCH", "", status(403), after=3, times=None)  # an upload in the middle keeps its state
+        running = start_push(push, proxy.host, REGISTRY_AUTH_FILE=str(config))
+        said = running.communicate(timeout=120)[1]
+    assert "Traceback" in said  # which the command line never shows: it holds all that the error carries
+    assert guard.issued
+    kept = [path.read_text() for path in push.states.rglob("*") if path.is_file()]
+    assert any("location" in text for text in kept)
+    secrets = [guard.password, base64.b64encode(b"spark:pw-5ecret").decode(), *guard.issued]
+    written = [said, str(running.args), *kept]
+    assert not [text for text in written if any(secret in text for secret in secrets)]
+
+
 def test_a_registry_whose_disk_is_full_is_told_so_and_takes_the_rest_later(push: Pusher, tmp_path: Path) -> None:
     folder = tmp_path / "registry"
     folder.mkdir()
@@ -365,9 +384,11 @@ for layout in layouts:
 """
 
 
-def start_push(push: Pusher, host: str, tag: str = TAG, layout: Layout | None = None) -> subprocess.Popen[str]:
+def start_push(
+    push: Pusher, host: str, tag: str = TAG, layout: Layout | None = None, **env: str
+) -> subprocess.Popen[str]:
     command = [sys.executable, "-c", PUSH, host, push.name, tag, str(push.states), str((layout or push.layout).path)]
-    return subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+    return subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env={**os.environ, **env})
 
 
 @on_each_registry

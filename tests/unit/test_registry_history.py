@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -24,7 +26,7 @@ def move(kind: Kind, number: int, digest: str, *, left: str = "", target: str = 
         when=START - timedelta(days=number),  # clocks that run backwards
         target=target,
         version="1",
-        plan_id="p",
+        plan_id=f"plan of {digest}",
         digest=digest,
         left=left,
         tags=((target, digest),),
@@ -49,6 +51,24 @@ def test_back_goes_to_the_promotion_before() -> None:
     moves = [promotion(1, "a"), promotion(2, "b", left="a"), promotion(3, "c", left="b")]
     assert (good := last_good(moves, "gb10", "c"))
     assert good.digest == "b"
+
+
+@pytest.mark.parametrize("current", ["b", "b-gzip"])
+def test_another_form_of_the_image_is_not_gone_back_to(current: str) -> None:
+    other = replace(promotion(3, "b-gzip", left="b"), plan_id="plan of b")
+    assert (good := last_good([promotion(1, "a"), promotion(2, "b", left="a"), other], "gb10", current))
+    assert good.digest == "a"
+
+
+def test_forms_of_one_plan_count_as_one_of_the_newest() -> None:
+    day = timedelta(days=1)
+    images = [
+        Stored(tag=f"{tag * 12}{form}", digest=f"{tag}{form}", target="gb10", built=START + number * day, tags=())
+        for number, tag in enumerate("abc")
+        for form in ("", "-gzip")
+    ]
+    kept = decide(images, [], newest_per_target=2)
+    assert [one.image.digest for one in kept if one.because] == ["b", "b-gzip", "c", "c-gzip"]
 
 
 def test_an_image_that_was_left_is_not_gone_back_to() -> None:

@@ -26,6 +26,7 @@ class SourceTree:
     url: str  # of the repository, "" for an sdist
     commit: str  # "" for an sdist
     digest: str  # "sha256:…" of the canonical tar or the file
+    patches: tuple[tuple[str, str], ...] = ()  # what was changed in it: the patch's path in the project, and its text
 
 
 def make_sbom(
@@ -126,7 +127,17 @@ def _source(tree: SourceTree) -> dict[str, Any]:
     if tree.url:
         component["externalReferences"] = [{"type": "vcs", "url": tree.url}]
         component["pedigree"] = {"commits": [{"uid": tree.commit, "url": tree.url}]}
+    if tree.patches:
+        patches = [_patch(path, text) for path, text in tree.patches]
+        component["pedigree"] = {**component.get("pedigree", {}), "patches": patches}
     return component
+
+
+def _patch(path: str, text: str) -> dict[str, Any]:
+    return {
+        "type": "unofficial",  # CycloneDX's word for one that upstream has not taken
+        "diff": {"url": path, "text": {"contentType": "text/x-diff", "content": text}},
+    }
 
 
 def _file(file: LooseFile) -> dict[str, Any]:

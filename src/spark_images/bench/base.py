@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from spark_images.engine.base import Engine
 
 IMAGE = "llamacpp"  # what the promises are about
-_COLUMNS = "{:<11}{:<21}{:<28}{}"
+_COLUMNS = "{:<13}{:<21}{:<28}{}"
 
 
 class Verdict(Enum):

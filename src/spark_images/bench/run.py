@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from spark_images.bench import compiling, data, memory, replay, tree
+from spark_images.bench import compiling, data, memory, pulling, remote_cache, replay, tree
 from spark_images.bench.base import HEADING, IMAGE, Bench, Measured, NotMeasured, Promise, Row, Subject, Verdict
 from spark_images.errors import CheckError, InterruptedByUser, SparkImagesError, UsageError
 from spark_images.process import Captured, capture
@@ -128,8 +128,14 @@ BENCHES = (
     Bench(name="render", promise=Promise(bound=1, unit="s", at_most=True), measure=render),
     Bench(name="canonical", promise=Promise(bound=150, unit="MB/s per core", at_most=False), measure=data.canonical),
     Bench(name="fetch", promise=Promise(bound=0.8, unit="of curl's", at_most=False), measure=data.fetching),
+    Bench(name="pull", promise=Promise(bound=1, unit="times", at_most=False), measure=pulling.pull),
     Bench(name="cross", promise=Promise(bound=5, unit="times", at_most=False), measure=compiling.cross),
     Bench(name="warm", promise=Promise(bound=8, unit="times", at_most=False), measure=compiling.warm),
+    Bench(
+        name="remote-cache",
+        promise=Promise(bound=3, unit="times", at_most=False),
+        measure=remote_cache.remote_cache,
+    ),
     Bench(name="memory", promise=Promise(bound=1.3, unit="times", at_most=False), measure=memory.memory),
     Bench(name="tree", promise=Promise(bound=1, unit="lost", at_most=True), measure=tree.tree),
     Bench(name="replay", promise=Promise(bound=1.15, unit="of the bound", at_most=True), measure=replay.replay),

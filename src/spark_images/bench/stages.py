@@ -39,7 +39,7 @@ def build_stages(
         staged = stage(
             plan,
             folder / "build",
-            scripts=subject.project.root / "scripts",
+            root=subject.project.root,
             jobs=Jobs(1, 1),
             memory_bytes=memory_bytes,
             gib_per_job=subject.image.compile.gib_per_job,

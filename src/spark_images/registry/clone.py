@@ -1,4 +1,4 @@
-"""What an image was planned from, attached to it: pins, locks, image.yaml, templates and scripts, to make it again."""
+"""What an image was planned from, attached to it to make it again: pins, locks, images, templates and scripts."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from spark_images.workfolder import work_folder
 
 ARTIFACT_TYPE = "application/vnd.spark-images.project.v1.tar+zstd"
 # What plans and builds read. Nothing else goes out: a clone may hold files that are for nobody else's eyes.
-KINDS = (".Dockerfile", ".j2", ".json", ".lock", ".txt", ".yaml")
+KINDS = (".Dockerfile", ".j2", ".json", ".lock", ".patch", ".txt", ".yaml")
 _LARGEST = 256 << 20  # unpacked
 
 

@@ -21,6 +21,7 @@ from spark_images.pins import (
     UrlRoute,
 )
 from spark_images.record import RecordView, last_built_from, read_records
+from spark_images.registry.forms import said_of
 from spark_images.registry.statements import attach_statement, attach_verdicts
 from spark_images.terminal import tell
 from spark_images.verdict import latest_verdicts
@@ -47,10 +48,13 @@ def describe(
     cache: Cache,
     signer: Signer | None,
 ) -> None:
-    """Attach everything that is known of an image; what is attached already stays as it is."""
+    """Attach everything that is known of an image; what is attached already stays as it is.
+
+    layout: the canonical form. manifest: of the form that was pushed.
+    """
     record = last_built_from(read_records(cache.records), plan.plan_id)
     predicates = [
-        (sbom.PREDICATE_TYPE, image_sbom(project, plan, layout, cache)),
+        (sbom.PREDICATE_TYPE, image_sbom(project, plan, layout, cache, digest=manifest.digest)),
         (provenance.PREDICATE_TYPE, image_provenance(plan, record)),
     ]
     if signer is not None:
@@ -60,7 +64,8 @@ def describe(
         statement = Statement(digest=manifest.digest, predicate_type=kind, predicate=predicate)
         if attach_statement(client, repository, manifest, statement, signer):
             done.append(_NAMES[kind])
-    verdicts = latest_verdicts(kept_verdicts(cache, plan.plan_id), manifest.digest)
+    known = said_of(kept_verdicts(cache, plan.plan_id), (layout.manifest_digest, manifest.digest), manifest.digest)
+    verdicts = latest_verdicts(known, manifest.digest)
     attach_verdicts(client, repository, manifest, verdicts.values(), signer)
     if done:
         tell(f"attached: {', '.join(done)}{'' if signer else '; nothing is signed, as no key is named'}")
@@ -69,17 +74,17 @@ def describe(
 _NAMES = {sbom.PREDICATE_TYPE: "SBOM", provenance.PREDICATE_TYPE: "provenance", SIGNED_IMAGE: "signature"}
 
 
-def image_sbom(project: Project, plan: Plan, layout: Layout, cache: Cache) -> dict[str, Any]:
-    """The bill of materials; reading a large image takes a while, so it is kept by the image's digest."""
+def image_sbom(project: Project, plan: Plan, layout: Layout, cache: Cache, *, digest: str) -> dict[str, Any]:
+    """The bill of materials; reading a large image takes a while, so it is kept by the digest that it names."""
     from spark_images.attest.contents import read_contents
 
-    kept = cache.root / "sboms" / f"{layout.manifest_digest.removeprefix('sha256:')}.json"
+    kept = cache.root / "sboms" / f"{digest.removeprefix('sha256:')}.json"
     if (there := read_json(kept)) is not None:
         return there
     tell("reading what is in the image, for its bill of materials")
     labels = dict(plan.config.labels)
     document = sbom.make_sbom(
-        digest=layout.manifest_digest,
+        digest=digest,
         image=plan.image,
         version=labels.get("org.opencontainers.image.version", ""),
         created=str(layout.config.get("created", "")),
@@ -115,7 +120,9 @@ def image_provenance(plan: Plan, record: RecordView | None) -> dict[str, Any]:
 def _sources(project: Project, plan: Plan) -> list[sbom.SourceTree]:
     """The source trees that the plan compiles, those that a release vendors or fetches included."""
     found = []
-    for content in {entry.content.digest: entry.content for entry in plan.inputs}.values():
+    changes = tuple((path, (project.root / path).read_text(encoding="utf-8")) for path, _ in plan.patches)
+    for entry in {entry.content.digest: entry for entry in plan.inputs}.values():
+        content, patches = entry.content, changes if entry.path.startswith("sources/") else ()
         if isinstance(content, TreeContent):
             name, _, version = content.label.partition(" ")
             git = next((route for route in content.routes if isinstance(route, GitRoute)), None)
@@ -124,8 +131,9 @@ def _sources(project: Project, plan: Plan) -> list[sbom.SourceTree]:
             name, version, url, commit = pin.project, pin.version, "", ""
         else:
             continue
-        tree = sbom.SourceTree(name=name, version=version, url=url, commit=commit, digest=content.digest)
-        found.append(tree)
+        found.append(
+            sbom.SourceTree(name=name, version=version, url=url, commit=commit, digest=content.digest, patches=patches)
+        )
     return sorted(found, key=lambda tree: (tree.name, tree.version))
 
 

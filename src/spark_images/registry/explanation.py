@@ -43,6 +43,8 @@ def explain(client: Client, reference: Reference) -> dict[str, Any]:
         "platform": offer.platform,
         "licenses": offer.labels.get("org.opencontainers.image.licenses", ""),
         "plan_id": offer.plan_id,
+        "image_id": offer.config_digest,
+        "form_of": offer.form_of,
         "pins": json.loads(offer.labels.get("io.spark-images.pins") or "{}"),
         "size_bytes": sum(offer.sizes.values()),
         "layers": _layers(offer),
@@ -76,6 +78,8 @@ def print_explanation(explained: dict[str, Any]) -> None:
     print(f"{say['reference']}")
     print(f"  {say['image']} {say['version']} for {say['target']} ({say['platform']}) on {say['base']}")
     print(f"  plan {say['plan_id']}")
+    if say["form_of"]:
+        print(f"  with gzip layers; the image {say['image_id']} that {say['form_of']} is with zstd")
     print(f"  named by {', '.join(say['tags']) or 'no readable tag'}")
     print(f"inside: {format_size(say['size_bytes'])}")
     for layer in say["layers"]:

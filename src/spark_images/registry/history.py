@@ -91,19 +91,20 @@ def last_good(moves: Sequence[Move], target: str, current: str) -> Move | None:
     """The promotion to go back to from `current`: the newest of the target to an image that nobody went back from.
 
     None where there is none. Going back twice goes further back; an image that was promoted again after it had been
-    left counts as good again.
+    left counts as good again. Another form of the same plan is no other image.
     """
+    plans = {move.digest: move.plan_id for move in moves}
     candidates: list[Move] = []  # newest last, each image once
     for move in in_order(moves):
         if move.target != target:
             continue
         if move.kind is Kind.ROLLBACK:
-            candidates = [good for good in candidates if good.digest != move.left]
+            candidates = [good for good in candidates if good.plan_id != plans.get(move.left)]
         else:
-            candidates = [good for good in candidates if good.digest != move.digest] + [move]
+            candidates = [good for good in candidates if good.plan_id != move.plan_id] + [move]
     before: list[Move] = []
     for candidate in candidates:
-        if candidate.digest == current:
+        if candidate.plan_id == plans.get(current):
             break
         before.append(candidate)
     else:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -22,7 +23,7 @@ from spark_images.registry.tags import members
 from spark_images.units import format_size
 from spark_images.verdict import Gate, Verdict, latest_verdicts
 
-PLAN_TAG = re.compile(r"[0-9a-f]{12}")
+PLAN_TAG = re.compile(r"[0-9a-f]{12}(-gzip)?")  # tag_of_form
 _FALLBACK_TAG = re.compile(r"sha256-[0-9a-f]{64}(\..*)?")
 
 
@@ -113,7 +114,9 @@ def print_listing(listing: Listing) -> None:
 
     table = Table(box=None, pad_edge=False)
     for column in ("plan", "version", "target", "base", "size", *(gate.value for gate in Gate), "tags", "had been"):
-        table.add_column(column, justify="right" if column == "size" else "left", no_wrap=column == "plan")
+        table.add_column(
+            column, justify="right" if column == "size" else "left", no_wrap=column not in ("tags", "had been")
+        )
     for image in listing.images:
         table.add_row(
             image.tag,
@@ -125,7 +128,7 @@ def print_listing(listing: Listing) -> None:
             " ".join(image.tags),
             " ".join(image.was),
         )
-    console = Console(soft_wrap=True)
+    console = Console(soft_wrap=True, width=None if sys.stdout.isatty() else 180)
     console.print(f"{listing.repository}: {len(listing.images)} images", highlight=False)
     console.print(table)
 

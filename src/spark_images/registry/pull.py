@@ -17,11 +17,12 @@ from spark_images.download import OtherSizeError, Transfer, TransferError, downl
 from spark_images.errors import InterruptedByUser, RegistryError
 from spark_images.files import sync
 from spark_images.imageconfig import PLAN_LABEL
-from spark_images.oci import read_layout, verify_blobs
+from spark_images.oci import Layout, read_layout, verify_blobs
 from spark_images.project import Project
 from spark_images.registry.client import Client
+from spark_images.registry.forms import FORM_OF
 from spark_images.registry.manifest import Manifest
-from spark_images.registry.reference import NAME, Reference, Repository, parse_reference
+from spark_images.registry.reference import DIGEST, NAME, Reference, Repository, parse_reference
 from spark_images.registry.transfers import run_transfers
 from spark_images.store import Store, digest_of
 from spark_images.terminal import tell
@@ -43,6 +44,8 @@ class Offer:
     plan_id: str
     image: str
     sizes: dict[str, int]  # layer digest -> bytes, lowest first
+    config_digest: str  # what engines call the image ID
+    form_of: str  # "", or the digest of the canonical manifest where this is another form (forms.py)
 
     @property
     def labels(self) -> dict[str, str]:
@@ -53,6 +56,11 @@ class Offer:
     def platform(self) -> str:
         """`linux/arm64`."""
         return f"{self.config.get('os')}/{self.config.get('architecture')}"
+
+    @property
+    def place(self) -> str:
+        """The folder's name in cache.images. Only the canonical form lies where a build would put it."""
+        return f"{self.plan_id}-{self.manifest.digest[7:19]}" if self.form_of else self.plan_id
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,7 +73,7 @@ class Pulled:
 
 
 def pull(project: Project, reference: str, *, cache: Cache, engine: str | None, key: PublicKey | None = None) -> str:
-    """Pull `HOST/NAME@sha256:…` into cache.images/<plan_id> and load it; the name under which the engine holds it.
+    """Pull `HOST/NAME@sha256:…` into cache.images and load it; the name under which the engine holds it.
 
     Every blob is checked against its digest. key: the image has to be signed by it, with its provenance, before
     anything of it is fetched; then a tag will do as well. Raises SignatureError where it is not; RegistryError, also
@@ -82,9 +90,11 @@ def pull(project: Project, reference: str, *, cache: Cache, engine: str | None, 
 
         verified = verify_offer(client, offer, key)
         tell(f"{offer.reference} is signed by {verified.key_hint}, with provenance of {verified.materials} materials")
-    pulled = pull_layout(client, offer, cache)
-    layout = read_layout(cache.images / offer.plan_id)
-    if layout.manifest_digest != offer.manifest.digest:
+    layout, pulled = _canonical_here(offer, cache), None
+    if layout is None:
+        pulled = pull_layout(client, offer, cache)
+        layout = read_layout(cache.images / offer.place)
+    if layout.manifest_digest not in (offer.manifest.digest, offer.form_of):
         raise RegistryError(
             f"the cache holds another image of plan {offer.plan_id[:12]}",
             why=(f"asked: {offer.manifest.digest}", f"here:  {layout.manifest_digest} in {layout.path}"),
@@ -119,6 +129,9 @@ def read_offer(client: Client, reference: Reference) -> Offer:
         if not (re.fullmatch("[0-9a-f]{64}", plan_id) and NAME.fullmatch(image)):
             raise ValueError(f"its labels name plan `{plan_id}` and image `{image}`")
         sizes = {str(layer["digest"]): int(layer["size"]) for layer in parts["layers"]}
+        form_of = str((parts.get("annotations") or {}).get(FORM_OF, ""))
+        if form_of and not DIGEST.fullmatch(form_of):
+            raise ValueError(f"it says that it is a form of `{form_of}`")
     except (KeyError, TypeError, ValueError, AttributeError) as err:
         raise RegistryError(
             f"{reference} is no image that spark-images made",
@@ -133,12 +146,24 @@ def read_offer(client: Client, reference: Reference) -> Offer:
         plan_id=plan_id,
         image=image,
         sizes=sizes,
+        config_digest=str(parts["config"]["digest"]),
+        form_of=form_of,
     )
 
 
-def pull_layout(client: Client, offer: Offer, cache: Cache) -> Pulled | None:
-    """Make cache.images/<plan_id> the image's layout; None where something is there already, whatever it is."""
+def _canonical_here(offer: Offer, cache: Cache) -> Layout | None:
+    """The image of another form's config in the cache: the same image, with nothing left to pull."""
     place = cache.images / offer.plan_id
+    if not offer.form_of or not place.exists():
+        return None
+    layout = read_layout(place)
+    same = (layout.manifest_digest, layout.config_digest) == (offer.form_of, offer.config_digest)
+    return layout if same else None
+
+
+def pull_layout(client: Client, offer: Offer, cache: Cache) -> Pulled | None:
+    """Make cache.images/<offer.place> the image's layout; None where something is there already, whatever it is."""
+    place = cache.images / offer.place
     if place.exists():
         return None
     store = Store(cache.store)
@@ -149,8 +174,7 @@ def pull_layout(client: Client, offer: Offer, cache: Cache) -> Pulled | None:
         blobs.mkdir(parents=True)
         for digest in offer.sizes:
             store.link(digest, blobs / digest.removeprefix("sha256:"))
-        config_digest = str(offer.manifest.document()["config"]["digest"])
-        for digest, data in ((config_digest, offer.config_data), (offer.manifest.digest, offer.manifest.data)):
+        for digest, data in ((offer.config_digest, offer.config_data), (offer.manifest.digest, offer.manifest.data)):
             (blobs / digest.removeprefix("sha256:")).write_bytes(data)
         descriptor = {
             "digest": offer.manifest.digest,

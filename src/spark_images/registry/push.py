@@ -25,6 +25,7 @@ from spark_images.registry.answers import Missing
 from spark_images.registry.client import Client
 from spark_images.registry.clone import attach_clone
 from spark_images.registry.describe import describe
+from spark_images.registry.forms import ZSTD, in_form, tag_of_form
 from spark_images.registry.manifest import MANIFEST, Manifest
 from spark_images.registry.reference import Repository, parse_reference, parse_registry
 from spark_images.registry.transfers import run_transfers
@@ -58,8 +59,11 @@ def push(
     cache: Cache,
     registry: str,
     signer: Signer | None = None,
+    layers: str = ZSTD,
 ) -> str:
     """Push the image of today's plan as `registry/<image>:<plan_id[:12]>` and read it back; its reference by digest.
+
+    layers: GZIP pushes the same image with gzip layers, as `<plan_id[:12]>-gzip` (forms.py).
 
     SBOM, provenance and verdicts are attached to it, signed if there is a signer. registry: `HOST[:PORT][/NAME…]`.
     A tag that holds another image is never moved: RegistryError. What was done goes into the plan's newest record.
@@ -70,15 +74,17 @@ def push(
     layout = built_layout(plan, cache)
     client = Client(repository.host, env=os.environ, name=repository.name)
     siblings = [parse_registry(registry, other.name) for other in project.images if other.name != image.name]
-    pushed = push_layout(
-        client,
-        layout,
-        repository,
-        plan.plan_id[:12],
-        states=cache.uploads,
-        mounts=[*_pushed_with(layout, repository, cache), *siblings],
-    )
-    manifest = Manifest(media_type=MANIFEST, data=layout.blob(layout.manifest_digest).read_bytes())
+    tag = tag_of_form(plan.plan_id, layers)
+    with in_form(layout, layers, cache) as form:
+        pushed = push_layout(
+            client,
+            form,
+            repository,
+            tag,
+            states=cache.uploads,
+            mounts=[*_pushed_with(form, repository, cache), *siblings],
+        )
+        manifest = Manifest(media_type=MANIFEST, data=form.blob(form.manifest_digest).read_bytes())
     describe(
         project,
         plan,
@@ -90,13 +96,13 @@ def push(
         signer=signer,
     )
     attach_clone(client, repository, manifest, project, plan, cache)
-    reference = repository.at(layout.manifest_digest)
+    reference = repository.at(manifest.digest)
     _record_push(
         cache,
         plan.plan_id,
         {
             "reference": reference,
-            "tag": repository.at(plan.plan_id[:12]),
+            "tag": repository.at(tag),
             "pushed": pushed.tagged,
             "sent_bytes": pushed.sent_bytes,
             "blobs": {digest: sent.value for digest, sent in pushed.blobs.items()},

@@ -19,6 +19,11 @@ class Stored:
     built: datetime | None
     tags: tuple[str, ...]  # readable ones that name it
 
+    @property
+    def plan(self) -> str:
+        """What all forms of one image have in common (forms.py)."""
+        return self.tag[:12]
+
 
 @dataclass(frozen=True, kw_only=True)
 class Kept:
@@ -36,7 +41,8 @@ def decide(images: Iterable[Stored], moves: Sequence[Move], *, newest_per_target
     for target in {image.target for image in known}:
         dated = [image for image in known if image.target == target and image.built is not None]
         dated.sort(key=lambda image: (image.built, image.tag), reverse=True)
-        newest.update(image.digest for image in dated[:newest_per_target])
+        plans = list(dict.fromkeys(image.plan for image in dated))[:newest_per_target]
+        newest.update(image.digest for image in dated if image.plan in plans)
     current = {tag: image.digest for image in known for tag in image.tags}
     lines = {move.target for move in moves}
     good = {found.digest: line for line in lines if (found := last_good(moves, line, current.get(line, "")))}

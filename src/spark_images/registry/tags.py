@@ -14,16 +14,17 @@ from spark_images.images import Image
 from spark_images.project import Project
 from spark_images.registry.artifacts import canonical_json
 from spark_images.registry.client import Client
+from spark_images.registry.forms import ZSTD, judged, tag_of_form
 from spark_images.registry.history import Kind, Move, last_good
 from spark_images.registry.ledger import read_history, stands_already, write_down
 from spark_images.registry.manifest import INDEX, Manifest
 from spark_images.registry.pull import Offer, read_offer
 from spark_images.registry.reference import Reference, Repository, tag_of
-from spark_images.registry.statements import attach_verdicts, attached_verdicts
+from spark_images.registry.statements import attach_verdicts
 from spark_images.targets import Target
 from spark_images.terminal import tell
 from spark_images.verdict import Colour, Gate, Verdict, all_green, latest_verdicts, obstacles
-from spark_images.verdicts import keep_verdict, kept_verdicts
+from spark_images.verdicts import keep_verdict
 
 if TYPE_CHECKING:
     from spark_images.attest.signing import Signer
@@ -51,19 +52,19 @@ def promote(
     cache: Cache,
     signer: Signer | None = None,
     because: str = "",
+    layers: str = ZSTD,
 ) -> Move | None:
     """Move the readable tags to the image of a plan; the move, None where they are there already.
 
     `latest` moves only if all three gates are green, the target's tags also if smoke was skipped. The first base of a
-    target has the target's own tags, others have theirs with the base's name, and never `latest`. Raises PromotionError
-    where a gate is red or did not run, RegistryError where the image is not complete in the registry.
+    target has the target's own tags, others have theirs with the base's name, and never `latest`. layers: the form that
+    the tags are to name; verdicts on one form of an image hold for the other. Raises PromotionError where a gate is red
+    or did not run, RegistryError where the image is not complete in the registry.
     """
-    tag = plan_id[:12]
+    tag = tag_of_form(plan_id, layers)
     offer = _whole_offer(client, Reference(repository=repository, tag=tag), target, base)
     digest = offer.manifest.digest
-    verdicts = latest_verdicts(
-        [*kept_verdicts(cache, offer.plan_id), *attached_verdicts(client, repository, digest)], digest
-    )
+    verdicts = latest_verdicts(judged(client, offer, cache), digest)
     if Gate.SMOKE not in verdicts:
         skipped = Verdict(
             gate=Gate.SMOKE,
