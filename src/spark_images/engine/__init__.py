@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from spark_images.engine.base import BUILDER
 from spark_images.errors import EngineError, UsageError, did_you_mean
 
 if TYPE_CHECKING:
@@ -28,7 +29,7 @@ def able_engine(chosen: Engine, *, named: bool, cache: Cache, env: Mapping[str, 
         return chosen
     except EngineError as err:
         other = PodmanEngine(cache, env=env)
-        if named or chosen.name == other.name:
+        if named or chosen.name == other.name or env.get(BUILDER):
             raise
         try:
             other.prepare()
@@ -47,6 +48,8 @@ def choose_engine(name: str | None, *, cache: Cache, buildkit_image: str, env: M
     from spark_images.engine.buildkit import BuildKitEngine
     from spark_images.engine.podman import PodmanEngine
 
+    if name is None and env.get(BUILDER):
+        name = "docker"  # podman knows no builders
     if name is not None and name not in NAMES:
         hint = did_you_mean(name, NAMES) or "leave it out to take the one that answers"
         raise UsageError(f"unknown engine `{name}`", why=["engines are `docker` and `podman`"], hint=hint)

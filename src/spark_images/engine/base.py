@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
 LABEL = "io.spark-images.attempt"  # on every container, builder and throw-away image that we start or make
 OWNER = "io.spark-images.cache"  # beside it: for which cache folder; clean() takes no other's
+BUILDER = "SPARK_IMAGES_BUILDER"  # the variable that names a builder of buildx to use in place of one of our own
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,6 +50,7 @@ class BuildRequest:
     use_cache: bool  # False: every step runs again
     output: Path  # a folder that the engine fills with an OCI layout (raw material)
     attempt: str  # the record's id; goes into the label
+    hostname: str = ""  # what steps take the machine for; "": the engine's choice. podman: each container has its own
 
 
 @dataclass(frozen=True, kw_only=True)

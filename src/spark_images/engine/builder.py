@@ -86,16 +86,7 @@ class Builder:
         known = read_json(remembered)
         if known and known["key"] == key:
             return bool(known["works"])
-        with tempfile.TemporaryDirectory(dir=self.folder) as folder:
-            write_root(Path(folder, "root"))
-            dockerfile = Path(folder, "Dockerfile")
-            dockerfile.write_text('FROM scratch\nCOPY true /\nRUN ["/true"]\n')
-            command = ["docker", "buildx", "build", "--builder", self.name, "--network", "none", "--no-cache"]
-            command += ["--output", "type=cacheonly", "--provenance=false", "--file", str(dockerfile)]
-            tried = process.capture([*command, "--resource", "memory=64m", f"{folder}/root"], env=self.env)
-            works = tried.status == 0
-            if not works and process.capture([*command, f"{folder}/root"], env=self.env).status != 0:
-                raise EngineError("BuildKit cannot run a step", why=tried.stderr.strip().splitlines()[-3:])
+        works = steps_take_a_cap(self.name, folder=self.folder, env=self.env)
         write_text(remembered, json.dumps({"key": key, "works": works}))
         return works
 
@@ -126,3 +117,18 @@ class Builder:
         container = self.get(f"/containers/{self.container}/json") or {}
         variables: list[str] = container.get("Config", {}).get("Env") or []
         return next((value.partition("=")[2] for value in variables if value.startswith(f"{_MARK}=")), None)
+
+
+def steps_take_a_cap(builder: str, *, folder: Path, env: Mapping[str, str]) -> bool:
+    """Whether `--resource memory=` works on a builder: tried. folder: where to. EngineError if it cannot run a step."""
+    with tempfile.TemporaryDirectory(dir=folder) as work:
+        write_root(Path(work, "root"))
+        dockerfile = Path(work, "Dockerfile")
+        dockerfile.write_text('FROM scratch\nCOPY true /\nRUN ["/true"]\n')
+        command = ["docker", "buildx", "build", "--builder", builder, "--network", "none", "--no-cache"]
+        command += ["--output", "type=cacheonly", "--provenance=false", "--file", str(dockerfile)]
+        tried = process.capture([*command, "--resource", "memory=64m", f"{work}/root"], env=env)
+        works = tried.status == 0
+        if not works and process.capture([*command, f"{work}/root"], env=env).status != 0:
+            raise EngineError("BuildKit cannot run a step", why=tried.stderr.strip().splitlines()[-3:])
+    return works

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import platform
 import re
 import shutil
 import threading
@@ -16,9 +17,10 @@ from spark_images import process
 from spark_images.cache import Cache
 from spark_images.engine import daemon
 from spark_images.engine.attempt import build_env, check_request, if_no_build, only_build, owner_of, run_engine, tidy
-from spark_images.engine.base import OWNER, BuildOutcome, BuildRequest, EngineFacts
+from spark_images.engine.base import BUILDER, OWNER, BuildOutcome, BuildRequest, EngineFacts
 from spark_images.engine.builder import Builder
 from spark_images.engine.freezer import NOTE, Container, Freezer
+from spark_images.engine.named_builder import NamedBuilder
 from spark_images.errors import EngineError, EngineTooOldError
 from spark_images.files import write_text
 
@@ -42,6 +44,7 @@ class BuildKitEngine:
         self._env = dict(os.environ if env is None else env)
         self._owner = owner_of(cache)
         self._image = buildkit_image
+        self._foreign = self._env.get(BUILDER, "")  # the name of a builder that is not ours; "" to have one of our own
 
     @property
     def env(self) -> Mapping[str, str]:
@@ -73,7 +76,7 @@ class BuildKitEngine:
         return EngineFacts(
             name="docker",
             version=version["Version"],
-            builder=f"BuildKit {self._image} by buildx {self._buildx_version()}",
+            builder=f"BuildKit {self._foreign or self._image} by buildx {self._buildx_version()}",
             runtime=info["DefaultRuntime"],
             cgroup=f"v{info.get('CgroupVersion', '1')}",
         )
@@ -81,6 +84,8 @@ class BuildKitEngine:
     def prepare(self) -> None:
         """See Engine: the image that BuildKit runs from is brought if the daemon does not have it."""
         self.facts()
+        if self._foreign:
+            return
         if not self._image:
             raise EngineError("docker cannot build: no pin `buildkit` says from which image BuildKit runs")
         if process.capture(["docker", "image", "inspect", self._image], env=self._env).status == 0:
@@ -105,14 +110,14 @@ class BuildKitEngine:
             limited = request.memory_bytes is not None and builder.caps_steps()
             command = build_command(request, builder.name, cap_steps=limited)
             request.output.parent.mkdir(parents=True, exist_ok=True)
-            note, pid = self._folder / NOTE, builder.pid()
+            note = self._folder / NOTE
             status = run_engine(
                 command,
                 on_line,
                 env=build_env(self._env),
                 note=note,
-                freezer=lambda _: Freezer(note, pid, builder=Container(builder.container, self._socket)),
-                watch=watch,
+                freezer=lambda _: self._freezer(builder, note),
+                watch=None if isinstance(builder, NamedBuilder) else watch,
             )
         return BuildOutcome(command=tuple(command), env={}, status=status)
 
@@ -152,13 +157,17 @@ class BuildKitEngine:
 
     def clean(self) -> tuple[str, ...]:
         """See Engine. The builder's volume stays: it holds the compile cache, and its own policy bounds it."""
-        return self._remove(Builder.remove)
+        return self._remove(lambda builder: builder.remove())
 
     def drop_caches(self) -> tuple[str, ...]:
         """See Engine."""
-        return self._remove(Builder.drop)
+        return self._remove(lambda builder: builder.drop())
 
-    def _remove(self, from_builder: Callable[[Builder], tuple[str, ...]]) -> tuple[str, ...]:
+    def _freezer(self, builder: Builder | NamedBuilder, note: Path) -> Freezer:
+        assert isinstance(builder, Builder)  # nobody watches another
+        return Freezer(note, builder.pid(), builder=Container(builder.container, self._socket))
+
+    def _remove(self, from_builder: Callable[[Builder | NamedBuilder], tuple[str, ...]]) -> tuple[str, ...]:
         from spark_images.engine.containers import remove_containers
 
         with closing(self.client()) as client:
@@ -169,12 +178,15 @@ class BuildKitEngine:
             builder = self._builder()
             return (*removed, *tidy(self._folder, lambda: from_builder(builder)))
 
-    def _builder(self) -> Builder:
+    def _builder(self) -> Builder | NamedBuilder:
+        env = build_env(self._env)
+        if self._foreign:
+            return NamedBuilder(name=self._foreign, machine=platform.machine(), folder=self._folder, env=env)
         return Builder(
             name=f"spark-images-{self._owner}",
             image=self._image,
             folder=self._folder,
-            env=build_env(self._env),
+            env=env,
             get=lambda path: daemon.get(self._socket, path),
         )
 
@@ -214,6 +226,8 @@ def build_command(request: BuildRequest, builder: str, *, cap_steps: bool) -> li
         command += ["--resource", f"memory={request.memory_bytes}"]
     if not request.use_cache:
         command.append("--no-cache")
+    if request.hostname:
+        command += ["--build-arg", f"BUILDKIT_SANDBOX_HOSTNAME={request.hostname}"]
     for root in request.roots:
         command += ["--build-context", f"{root.name}=oci-layout://{root.layout.absolute()}@{root.digest}"]
     for name, path in request.contexts:

@@ -17,18 +17,25 @@ from spark_images.engine.attempt import engine_disk_full
 from spark_images.engine.base import LABEL, OWNER
 from spark_images.errors import EngineError
 from spark_images.platforms import ARCHES
+from spark_images.process import quoted
 from spark_images.units import GIB
 
 if TYPE_CHECKING:
     from docker.models.containers import Container
 
+LOG_BYTES = 4 << 20  # of a container, that are kept
+
 
 class EngineClient(docker.DockerClient):
-    """The SDK on an engine's socket, with the labels by which clean() finds what was started through it."""
+    """The SDK on an engine's socket, with the labels by which clean() finds what was started through it.
+
+    logs: a folder in which running() leaves what each container printed; None for none.
+    """
 
     def __init__(self, address: Path, labels: Mapping[str, str]) -> None:
         super().__init__(base_url=f"unix://{address}", version="auto", timeout=120)
         self.labels = dict(labels)
+        self.logs: Path | None = None
 
 
 @contextlib.contextmanager
@@ -49,7 +56,7 @@ def running(
     *,
     command: Sequence[str] | None = None,
     entrypoint: Sequence[str] | None = None,
-    network: str = "host",
+    network: str = "none",
     mounts: Mapping[Path, str] | None = None,
     env: Mapping[str, str] | None = None,
     user: str | None = None,
@@ -60,7 +67,7 @@ def running(
 ) -> Iterator[Container]:
     """A started container of an image that the engine holds; removed at the end whatever happens, with its volumes.
 
-    command, entrypoint: the image's own where None. network: "host" or "none".
+    command, entrypoint: the image's own where None. network: "none" or "host".
     It has no capabilities, gains no privileges and holds no more than memory_bytes, swap included; with read_only it
     can write to /tmp alone. mounts: host path -> path inside, read-only. ulimits: name -> value, soft and hard.
     A foreign architecture runs where binfmt_misc has qemu for it.
@@ -97,7 +104,21 @@ def running(
         yield container
     finally:
         with contextlib.suppress(docker.errors.NotFound):
-            container.remove(force=True, v=True)
+            try:
+                if logs := getattr(client, "logs", None):
+                    _keep_log(container, logs)
+            finally:
+                container.remove(force=True, v=True)
+
+
+def _keep_log(container: Container, folder: Path) -> None:
+    """Under its number, with the command on top; of very long ones the end."""
+    container.reload()
+    folder.mkdir(parents=True, exist_ok=True)
+    started = [*(container.attrs["Config"]["Entrypoint"] or ()), *(container.attrs["Config"]["Cmd"] or ())]
+    printed: bytes = container.logs(stdout=True, stderr=True, timestamps=True)[-LOG_BYTES:]
+    path = folder / f"{len(list(folder.iterdir())) + 1:03}.log"
+    path.write_bytes(f"{quoted(started)}\n".encode() + printed)
 
 
 def remove_containers(client: docker.DockerClient, owner: str) -> tuple[str, ...]:
