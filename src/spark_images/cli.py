@@ -13,7 +13,7 @@ from typing import NoReturn
 
 from spark_images.cache import Cache
 from spark_images.errors import InterruptedByUser, SparkImagesError, UsageError, did_you_mean
-from spark_images.verbs import audit, bisect, build, machine, pins, registry, serve, smoke, units, update
+from spark_images.verbs import audit, bisect, build, ci, machine, pins, registry, serve, smoke, units, update
 from spark_images.verbs.base import Verbs
 
 
@@ -30,6 +30,7 @@ def main(argv: Sequence[str]) -> int:
         return status
     except SparkImagesError as err:
         print(err.render(), file=sys.stderr)
+        _annotate(err)
         return err.exit_status
     except KeyboardInterrupt:
         stopped = InterruptedByUser("stopped", hint="the same command again goes on from what is finished")
@@ -47,6 +48,16 @@ def main(argv: Sequence[str]) -> int:
         )
         print(failed.render(), file=sys.stderr)
         return failed.exit_status
+
+
+def _annotate(err: SparkImagesError) -> None:
+    """Tell a forge's runner of the error, where one reads us: it shows it at the line that it is about."""
+    from spark_images.ci.annotate import annotated, pin_lines, wants_annotations
+
+    if wants_annotations(os.environ):
+        pins = Path("pins.yaml")
+        lines = pin_lines(pins.read_text(encoding="utf-8", errors="replace")) if pins.is_file() else {}
+        print(*annotated(err, str(Path.cwd()), lines), sep="\n", file=sys.stderr)
 
 
 def _in_cache(path: object) -> bool:
@@ -89,6 +100,6 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--project", type=Path, default=Path.cwd(), help="folder with pins.yaml (default: here)")
     verbs = Verbs(parser.add_subparsers(dest="verb", required=True, metavar="VERB"))
-    for group in (audit, build, registry, pins, serve, smoke, units, bisect, update, machine):
+    for group in (audit, build, registry, pins, serve, smoke, units, bisect, update, ci, machine):
         group.add(verbs)
     return parser

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import re
 from pathlib import Path
 
 from spark_images.verbs.base import Verbs, cache_of_user, engine, project_of, variant
@@ -65,6 +64,7 @@ def _bisect(options: argparse.Namespace) -> int:
     from spark_images.bisect.run import Search
     from spark_images.errors import UsageError
     from spark_images.search import Verdict
+    from spark_images.units import parse_duration
 
     if options.repeat < 1 or options.jobs < 1:
         raise UsageError("`--repeat` and `--jobs` are at least 1")
@@ -91,7 +91,7 @@ def _bisect(options: argparse.Namespace) -> int:
         commits=options.commits,
         tags=options.tags or "",
         registry=options.registry or "",
-        limits=Limits(budget_s=_seconds(options.budget), builds=options.max_builds),
+        limits=Limits(budget_s=parse_duration(options.budget) if options.budget else None, builds=options.max_builds),
         jobs=options.jobs,
         matrix=options.matrix,
         verdicts=options.verdicts,
@@ -107,17 +107,6 @@ def _bisect(options: argparse.Namespace) -> int:
     answer = search.try_one(options.one, verdict_file=options.verdict)
     print(f"{answer.label}: {told(answer)}{f': {answer.reason}' if answer.reason else ''}")
     return 0 if options.verdict else {Verdict.GOOD: 0, Verdict.BAD: 1, Verdict.SKIP: CANNOT_TELL}[answer.verdict]
-
-
-def _seconds(text: str | None) -> float | None:
-    from spark_images.errors import UsageError
-
-    if text is None:
-        return None
-    found = re.fullmatch(r"(\d+(?:\.\d+)?)([hms])", text)
-    if found is None:
-        raise UsageError(f"`{text}` is no time", hint="write it as `8h`, `90m` or `30s`")
-    return float(found[1]) * {"h": 3600, "m": 60, "s": 1}[found[2]]
 
 
 def _command(options: argparse.Namespace) -> tuple[str, ...]:

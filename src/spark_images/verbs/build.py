@@ -79,8 +79,12 @@ def _build(options: argparse.Namespace) -> int:
 def _plan(options: argparse.Namespace) -> int:
     import json
 
+    from spark_images.patches import require_patches_apply
+    from spark_images.store import Store
+
     project, image, target, base = variant_of(options)
-    plan = project.plan(image, target, base)
+    plan, cache = project.plan(image, target, base), cache_of_user()
+    require_patches_apply(plan, project.root, store=Store(cache.store), cache=cache)
     print(json.dumps({"plan_id": plan.plan_id, **plan.document()}, indent=2, ensure_ascii=False))
     return 0
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import re
 from typing import TYPE_CHECKING
 
 from spark_images.errors import UsageError
@@ -20,11 +21,13 @@ def add(verbs: Verbs) -> None:
     push = verbs.add("push", _push, "Push a built image to a registry under its plan_id and read it back.")
     variant(push)
     _registry(push)
+    _layers(push)
     _signing_key(push)
 
     promote = verbs.add("promote", _promote, "Move the readable tags to a pushed image whose gates are passed.")
     variant(promote)
     _registry(promote)
+    _layers(promote)
     _signing_key(promote)
     promote.add_argument("--plan", metavar="TAG", help="of the image, 12 hex digits (default: today's plan)")
     promote.add_argument("--because", default="", metavar="TEXT", help="goes into the history")
@@ -65,6 +68,15 @@ def _registry(added: argparse.ArgumentParser) -> None:
     added.add_argument("--registry", required=True, metavar="HOST/NAME")
 
 
+def _layers(added: argparse.ArgumentParser) -> None:
+    added.add_argument(
+        "--layers",
+        choices=("zstd", "gzip"),
+        default="zstd",
+        help="gzip: the same image for Docker before 23, under a tag of its own (default: zstd)",
+    )
+
+
 def _signing_key(added: argparse.ArgumentParser) -> None:
     added.add_argument("--key", metavar="FILE|exec:PROGRAM", help="signs (default: $SPARK_IMAGES_SIGNING_KEY)")
 
@@ -87,7 +99,18 @@ def _push(options: argparse.Namespace) -> int:
 
     project, image, target, base = variant_of(options)
     signer = find_signer(options.key)
-    print(push(project, image, target, base, cache=cache_of_user(), registry=options.registry, signer=signer))
+    print(
+        push(
+            project,
+            image,
+            target,
+            base,
+            cache=cache_of_user(),
+            registry=options.registry,
+            signer=signer,
+            layers=options.layers,
+        )
+    )
     return 0
 
 
@@ -95,6 +118,10 @@ def _promote(options: argparse.Namespace) -> int:
     from spark_images.attest.signing import find_signer
     from spark_images.registry.tags import promote
 
+    if options.plan and not re.fullmatch("[0-9a-f]{12,64}", options.plan):
+        raise UsageError(
+            f"`{options.plan}` is no plan: 12 hex digits or more", hint="`--layers gzip` promotes its gzip form"
+        )
     project, image, target, base = variant_of(options)
     client, repository = _place(options)
     promote(
@@ -108,6 +135,7 @@ def _promote(options: argparse.Namespace) -> int:
         cache=cache_of_user(),
         signer=find_signer(options.key),
         because=options.because,
+        layers=options.layers,
     )
     return 0
 

@@ -21,6 +21,9 @@ def add(verbs: Verbs) -> None:
     smoke.add_argument("--base", help="what the image stands on (default: the image's first for the target)")
     smoke.add_argument("--from", dest="origin", choices=("source", "wheel"), help="how the image is made")
     engine(smoke)
+    smoke.add_argument(
+        "--builder", choices=("linux/amd64", "linux/arm64"), help="platform that compiled it (default: this machine's)"
+    )
     smoke.add_argument("--host", action="store_true", help="run the scripts here, with this machine's own packages")
     smoke.add_argument("--checks", metavar="NAME,…", help="with --host: these only (default: the image's, or all)")
     smoke.add_argument("--python", default="python3", help="with --host: that has torch (default: %(default)s)")
@@ -32,6 +35,8 @@ def add(verbs: Verbs) -> None:
 
 
 def _smoke(options: argparse.Namespace) -> int:
+    from dataclasses import replace
+
     from spark_images.smoke import smoke_image
     from spark_images.smoke_report import say
 
@@ -41,6 +46,7 @@ def _smoke(options: argparse.Namespace) -> int:
     elif options.image is None:
         raise UsageError("no image was named", hint="name one, or try this machine itself with `--host`")
     else:
+        project = replace(project, builder=options.builder or "")
         image = project.image(options.image)
         target, base = project.variant(image, options.target, options.base, options.origin)
         results = smoke_image(project, image, target, base, cache=cache_of_user(), engine=options.engine)
