@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -23,7 +24,7 @@ IMAGE_SESSIONS = {
     "audit": "Audit the built {image} without a GPU: GPU code, linking, Python, settings, secrets (-- --json FILE)",
     "smoke": "Try the built {image} on the GPU that is here: right numbers, right answers (-- --host --require-gpu)",
     "verify": "Put the built {image} through all gates: audit, tests, GPU smoke (-- --require-gpu)",
-    "push": "Push {image} under its plan_id, read it back, describe and sign it (-- --registry HOST/NAME --key FILE)",
+    "push": "Push {image} under its plan_id, described and signed (-- --registry HOST/NAME --key FILE --layers gzip)",
     "promote": "Move the readable tags to the pushed {image} once its gates are passed (-- --registry HOST/NAME)",
     "rollback": "Move the readable tags of {image} back to the last good one (-- --registry HOST/NAME)",
     "list": "What of {image} a registry has: pins, sizes, verdicts, tags (-- --registry HOST/NAME --json)",
@@ -186,6 +187,24 @@ def check_pins(session: nox.Session) -> None:
 
 
 @nox.session
+def ci(session: nox.Session) -> None:
+    """Write the workflows of both forges into ci/; install those of one (-- --forge gitea|github --check --force)"""
+    verb(session, "ci")
+
+
+@nox.session
+def matrix(session: nox.Session) -> None:
+    """What is to be built on which runner, as JSON for a forge's matrix (-- --registry HOST/NAME --since COMMIT)"""
+    verb(session, "matrix")
+
+
+@nox.session(name="ci-job")
+def ci_job(session: nox.Session) -> None:
+    """One job of a workflow (-- build|audit|gpu IMAGE --target T; -- checks|check-pins|update-pins|bisect|rollback)"""
+    verb(session, "ci-job")
+
+
+@nox.session
 def bench(session: nox.Session) -> None:
     """Measure the pipeline's own speed against what README.md promises (-- BENCH…)"""
     verb(session, "bench")
@@ -197,6 +216,12 @@ def tests(session: nox.Session) -> None:
     if os.geteuid() == 0:
         run(session, "python", "-m", "spark_images", "doctor", "--install", quiet=True)
     run(session, "python", "-m", "pytest", *session.posargs)
+
+
+@nox.session(name="e2e-gitea")
+def e2e_gitea(session: nox.Session) -> None:
+    """Run the workflows on a real Gitea on this machine, from push to promotion; see docs/e2e-gitea.md (-- -s)"""
+    run(session, "python", "-m", "pytest", "tests/e2e", "-v", "-x", *session.posargs)
 
 
 @nox.session
@@ -217,17 +242,23 @@ def lint(session: nox.Session) -> None:
 
 def lint_commands() -> Iterator[tuple[str, ...]]:
     """The checkers, each over all that it understands."""
-    scripts = [path for path in (ROOT / "noxw", ROOT / ".ci/run", *ROOT.glob("scripts/*")) if path.is_file()]
+    runner = (ROOT / "ci/runner/buildkit-certs", ROOT / "ci/runner/docker/entry")
+    scripts = [path for path in (ROOT / "noxw", ROOT / ".ci/run", *runner, *ROOT.glob("scripts/*")) if path.is_file()]
     shebangs = {str(path): path.read_text().split("\n", 1)[0] for path in scripts}
     python = [path for path, shebang in shebangs.items() if "python" in shebang]
     yield ("ruff", "check", ".", *python)
     yield ("ruff", "format", "--check", ".", *python)
     yield ("mypy",)
     yield ("lint-imports", "--no-logo")
-    yield ("hadolint", *map(str, ROOT.glob("images/*/*.Dockerfile")))
+    yield ("hadolint", *map(str, (*ROOT.glob("images/*/*.Dockerfile"), ROOT / "ci/runner/docker/Dockerfile")))
     yield ("shellcheck", *(path for path in shebangs if path not in python))  # arm64 has it from the host
     yield ("yamllint", "--strict", ".")
     yield ("python", "-m", "spark_images", "render", "--check")
+    yield ("python", "-m", "spark_images", "ci", "--check")
+    workflows = sorted(map(str, ROOT.glob("ci/gi*/*.yaml")))
+    yield ("zizmor", "--offline", "--no-progress", "--quiet", *workflows)
+    if shutil.which("actionlint"):  # no package index has it
+        yield ("actionlint", *workflows)
 
 
 def offer_nearest(words: list[str]) -> None:

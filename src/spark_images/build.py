@@ -27,6 +27,7 @@ from spark_images.terminal import tell
 
 if TYPE_CHECKING:
     from spark_images.allowance import Allowance
+    from spark_images.compile_cache.share import SharedCompileCache
     from spark_images.engine.base import Engine, RootImage
     from spark_images.oci import Layout
     from spark_images.record import RecordView, RecordWriter
@@ -42,6 +43,7 @@ class BuildOptions:
     limit_memory: bool = True
     rebuild: bool = False  # run the steps although the image is there, and compare digests
     cold: bool = False  # as rebuild, and without the compile cache
+    machine: str = ""  # a name that the host's takes in the steps, and in the paths of what they are given
 
 
 def build(project: Project, image: Image, target: Target, base: str, *, cache: Cache, options: BuildOptions) -> Layout:
@@ -52,6 +54,7 @@ def build(project: Project, image: Image, target: Target, base: str, *, cache: C
     """
     from spark_images.engine import choose_engine
     from spark_images.oci import read_layout
+    from spark_images.registry.reuse import reuse
 
     for component in project.components(image.on(base)):
         build(project, component, target, base, cache=cache, options=replace(options, rebuild=False, cold=False))
@@ -66,6 +69,8 @@ def build(project: Project, image: Image, target: Target, base: str, *, cache: C
         if place.exists() and not (options.rebuild or options.cold):
             layout = read_layout(place)
             tell(f"{_title(plan)} is built already: nothing that its plan names has changed")
+        elif not (options.rebuild or options.cold) and reuse(plan, cache=cache, env=os.environ):
+            layout = read_layout(place)
         else:
             layout = _attempt(project, image, target, plan, engine, cache=cache, options=options)
         reference = load_into(engine, layout, image=plan.image, plan_id=plan.plan_id)
@@ -124,8 +129,10 @@ def _attempt(
     project: Project, image: Image, target: Target, plan: Plan, engine: Engine, *, cache: Cache, options: BuildOptions
 ) -> Layout:
     from spark_images.allowance import allow
+    from spark_images.compile_cache.share import SharedCompileCache
     from spark_images.engine import able_engine
     from spark_images.fetch import fetch
+    from spark_images.patches import require_patches_apply
     from spark_images.pinned_image import fetch_image
     from spark_images.record import RecordWriter, read_records
     from spark_images.store import Store
@@ -133,6 +140,7 @@ def _attempt(
 
     store = Store(cache.store)
     records = read_records(cache.records)
+    shared = SharedCompileCache.from_env(plan, cold=options.cold)
     engine = able_engine(engine, named=options.engine is not None, cache=cache, env=os.environ)
     facts = engine.facts()
     for line in remove_abandoned(cache):
@@ -154,6 +162,7 @@ def _attempt(
         *(f"  {line}" for line in allowance.lines()),
     )
     fetch(plan.contents, store=store)
+    require_patches_apply(plan, project.root, store=store, cache=cache)
     for image_pin, platform in plan.images:
         fetch_image(image_pin, store=store, platform=platform)
     record = RecordWriter.start(
@@ -179,6 +188,7 @@ def _attempt(
             cache=cache,
             options=options,
             allowance=allowance,
+            shared=shared,
         )
 
 
@@ -193,7 +203,9 @@ def _recorded(
     cache: Cache,
     options: BuildOptions,
     allowance: Allowance,
+    shared: SharedCompileCache | None,
 ) -> Layout:
+    from spark_images.compile_cache.mount import Mount
     from spark_images.diagnose import build_error, first_error
     from spark_images.engine.base import BuildRequest
     from spark_images.engine.hostwatch import HostWatch
@@ -215,12 +227,13 @@ def _recorded(
     build = stage(
         plan,
         record.folder / "build",
-        scripts=project.root / "scripts",
+        root=project.root,
         jobs=allowance.jobs,
         memory_bytes=allowance.memory_bytes,
         gib_per_job=allowance.gib_per_job,
         profile=allowance.profile.text,
         cold=options.cold,
+        compile_cache=shared.settings if shared else None,
     )
 
     def on_line(line: str) -> None:
@@ -230,8 +243,15 @@ def _recorded(
         record.line(line)
         progress.say(line)
 
+    if options.rebuild:  # a step that sees another file runs again; BuildKit's --no-cache would empty the compile cache
+        (build.scripts / "rebuild").write_text(record.id)
+
+    def note(line: str) -> None:
+        record.line(line)
+        tell(line)
+
     with work_folder(cache, plan.image) as work:
-        raw, inputs = work / "raw", stage_inputs(plan, work / "inputs", store)
+        raw, inputs = work / "raw", stage_inputs(plan, work / options.machine / "inputs", store)
         request = BuildRequest(
             dockerfile=build.dockerfile,
             context=build.scripts,
@@ -239,16 +259,23 @@ def _recorded(
             roots=tuple(roots.values()),
             secrets=build.secrets,
             memory_bytes=allowance.memory_bytes,
-            use_cache=not (options.rebuild or options.cold),
+            use_cache=not options.cold,
             output=raw,
             attempt=record.id,
+            hostname=options.machine,
         )
+        mount = Mount(engine=engine, request=request, work=work)
+        if shared:
+            shared.fill(mount, note)
         watch = HostWatch(allowance.floor, say)
         try:
             with progress:
                 outcome = engine.build(request, on_line, watch)
         finally:
             append_to_record(record.folder, "host-memory", watch.document())
+        if shared:  # whether it built or not: another runner may go on with what was compiled
+            shared.give(mount, record.log, note)
+            append_to_record(record.folder, "compile-cache", shared.document())
         replay = record.folder / "replay.sh"
         write_replay(replay, plan, outcome.command, inputs=inputs, raw=raw, store=store, env=outcome.env)
         if outcome.status != 0:
@@ -289,7 +316,11 @@ def _place(plan: Plan, raw: Path, base: Layout, cache: Cache) -> Layout:
             raw=raw,
             base=base,
             config=replace(config, labels=tuple(sorted(config.labels))),
-            created_by=tuple(line for line in plan.dockerfile.splitlines() if line.startswith("COPY --from=")),
+            created_by=tuple(
+                line.strip()
+                for line in plan.dockerfile.splitlines()
+                if line.startswith("COPY --from=") or "/spark/scripts/step clear " in line
+            ),
             output=folder / "layout",
         )
         if not place.exists():

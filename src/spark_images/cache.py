@@ -11,25 +11,31 @@ from spark_images.errors import UsageError
 
 @dataclass(frozen=True)
 class Cache:
-    """`$SPARK_IMAGES_CACHE`, else `$XDG_CACHE_HOME/spark-images`, else `~/.cache/spark-images`; all clones share it."""
+    """`$SPARK_IMAGES_CACHE`, else `$XDG_CACHE_HOME/spark-images`, else `~/.cache/spark-images`; all clones share it.
+
+    shared_store: `$SPARK_IMAGES_STORE`, a store outside of it, on a volume that several machines have.
+    """
 
     root: Path
+    shared_store: Path | None = None
 
     @classmethod
     def from_env(cls, env: Mapping[str, str]) -> Cache:
         """The cache that the environment names; an empty variable counts as unset. UsageError without a home."""
         try:
+            stated = env.get("SPARK_IMAGES_STORE")
+            store = Path(stated).expanduser().absolute() if stated else None
             if named := env.get("SPARK_IMAGES_CACHE"):
-                return cls(Path(named).expanduser().absolute())
+                return cls(Path(named).expanduser().absolute(), store)
             base = env.get("XDG_CACHE_HOME") or Path(env.get("HOME") or Path.home(), ".cache")
         except RuntimeError as err:  # pathlib's, for a user without a home folder
             raise UsageError("there is no place for the cache", hint="name one in `SPARK_IMAGES_CACHE`") from err
-        return cls(Path(base, "spark-images").absolute())
+        return cls(Path(base, "spark-images").absolute(), store)
 
     @property
     def store(self) -> Path:
         """Content by sha256 (store.py)."""
-        return self.root / "store"
+        return self.shared_store or self.root / "store"
 
     @property
     def roots(self) -> Path:

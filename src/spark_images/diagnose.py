@@ -14,6 +14,7 @@ from spark_images.errors import (
     DiskFullError,
     EngineError,
     IsolationError,
+    KilledError,
     OutOfMemoryError,
     SparkImagesError,
 )
@@ -62,7 +63,7 @@ _END_OF_OUTPUT = re.compile(r"^\[\d+/\d+\] |^\[spark\] |^ninja: build stopped|^F
 _CARETS = re.compile(r" +[~^]+$")
 _TICK = re.compile(r"\[spark\] step \S+ (?:begin|sample) ")
 _EXIT_STATUS = re.compile(r"exit (?:code|status):? (\d+)$")
-_HOST_KINDS = (Kind.OUT_OF_MEMORY, Kind.DISK_FULL, Kind.NETWORK)  # what can befall the engine as well
+_HOST_KINDS = (Kind.OUT_OF_MEMORY, Kind.KILLED, Kind.DISK_FULL, Kind.NETWORK)  # what can befall the engine as well
 _EXCERPT_LINES = 8
 _EXCERPT_COLUMNS = 160
 
@@ -100,7 +101,7 @@ def first_error(lines: Iterable[str]) -> Diagnosis:
         kind, found = _steps_own(output, engine, step)
         if failed in gates:
             at, event = gates[failed]
-            if kind is Kind.OUT_OF_MEMORY or at <= output[found].number:
+            if kind in (Kind.OUT_OF_MEMORY, Kind.KILLED) or at <= output[found].number:
                 gate, kind = event, Kind.OUT_OF_MEMORY
                 found = next(i for i, line in enumerate(output) if line.number == at)
     else:
@@ -130,6 +131,8 @@ def _unfinished(printed: Iterable[str], reader: LogReader) -> str:
 
 def _engines_own(engine: Sequence[_Line]) -> tuple[Kind, int]:
     found = _first(engine, [sign for sign in SIGNS if sign[0] in _HOST_KINDS], 0)
+    if found and found[0] is Kind.KILLED:  # no step has counted for what
+        return Kind.OUT_OF_MEMORY, found[1]
     return found or (Kind.ENGINE if engine[0].text else Kind.UNKNOWN, 0)
 
 
@@ -139,20 +142,23 @@ def _steps_own(output: Sequence[_Line], engine: Sequence[_Line], step: Step | No
     strong = _first(output, SIGNS, ninja) or _first(output, SIGNS, 0)
     ended = next((_EXIT_STATUS.search(line.text) for line in engine), None)
     status = int(ended[1]) if ended else step.status if step else None
-    starved = bool(step and step.oom_kills > step.killed) or status == 137  # what the gate saw it has dealt with
-    starved = starved or any("cannot allocate memory" in line.text for line in engine)  # BuildKit's word for it
+    denied = any("cannot allocate memory" in line.text for line in engine)  # BuildKit's word for it
+    killed = bool(step and step.oom_kills > step.killed) or status == 137 or denied  # the gate got over those it saw
+    # Where a step has counted no kill for memory, it was somebody else's. One without an end has counted nothing.
+    by_somebody = bool(step and step.status and not step.oom_kills) and not denied
+    fate = Kind.KILLED if by_somebody else Kind.OUT_OF_MEMORY
     # A killed process makes others fail, but it cannot make a compiler find an error at a place in a source.
     if strong:
         vague = strong[0] in (Kind.COMPILE_ERROR, Kind.LINK_ERROR) and not _LOCATED.match(output[strong[1]].text)
-        if not (starved and vague):
-            return strong
+        if not (killed and vague):
+            return (fate if strong[0] is Kind.KILLED else strong[0]), strong[1]
     weak = _first(output, WEAK_SIGNS, 0)
-    if starved:
-        return Kind.OUT_OF_MEMORY, ninja or (weak[1] if weak else max(0, len(output) - 1))
+    if killed:
+        return fate, ninja or (weak[1] if weak else max(0, len(output) - 1))
     if weak and weak[0] is Kind.PYTHON_EXCEPTION:
         return weak[0], _exception_line(output, weak[1])
     if weak:
-        return weak
+        return (fate if weak[0] is Kind.KILLED else weak[0]), weak[1]
     spoken = [i for i, line in enumerate(output) if not line.text.startswith("[spark] ")]
     return Kind.UNKNOWN, spoken[-1] if spoken else 0
 
@@ -240,7 +246,7 @@ def build_error(diagnosis: Diagnosis, *, image: str, log: str, step: Step | None
     excerpt = diagnosis.excerpt
     if diagnosis.peak_mib is not None:  # the gate's line says the same in fewer words
         excerpt, why[:-1], hint = (), *_alone(diagnosis.file, diagnosis.peak_mib, diagnosis.cap_mib, hint)
-    elif diagnosis.kind is Kind.OUT_OF_MEMORY and step:
+    elif diagnosis.kind in (Kind.OUT_OF_MEMORY, Kind.KILLED) and step:
         why[:-1], hint = _used(diagnosis, step, hint)
     return error(what, why=[*excerpt, *why], hint=hint)
 
@@ -255,7 +261,8 @@ def _alone(file: str, peak_mib: int, cap_mib: int, hint: str) -> tuple[list[str]
 
 def _used(diagnosis: Diagnosis, step: Step, hint: str) -> tuple[list[str], str]:
     """What the step held and what to do, as far as both are known."""
-    killed = step.status is None or step.oom_kills > 0 or "kill" in " ".join(diagnosis.excerpt).lower()
+    by_somebody = diagnosis.kind is Kind.KILLED
+    killed = by_somebody or step.status is None or step.oom_kills > 0 or "kill" in " ".join(diagnosis.excerpt).lower()
     facts = []
     if step.peak_mib:
         cap = f" of {format_size(step.limit_mib * MIB)}" if step.limit_mib else ""
@@ -263,7 +270,9 @@ def _used(diagnosis: Diagnosis, step: Step, hint: str) -> tuple[list[str], str]:
         facts.append(f"peak {format_size(step.peak_mib * MIB)}{cap}{compilers}")
     if diagnosis.file:
         facts.append(f"first {'killed' if killed else 'to fail'}: `{diagnosis.file}`")
-    if not killed and step.peak_mib < step.limit_mib / 2:
+    if by_somebody:
+        facts.append("the kernel counted no kill for want of memory there")
+    elif not killed and step.peak_mib < step.limit_mib / 2:
         hint = "the cap was not reached: it wanted more than that at once, or has a limit of its own (`ulimit`)"
     elif step.limit_mib:
         hint = hint.replace("`--memory`", _more(step.limit_mib))
@@ -279,6 +288,8 @@ def _consequence(diagnosis: Diagnosis, log: str) -> tuple[type[SparkImagesError]
     match diagnosis.kind:
         case Kind.OUT_OF_MEMORY:
             return OutOfMemoryError, "give it more with `--memory`, or free what holds memory now"
+        case Kind.KILLED:
+            return KilledError, "no limit of ours did it, but a person, a supervisor, or a daemon like earlyoom"
         case Kind.NETWORK:
             host = f" from `{diagnosis.host}`" if diagnosis.host else ""
             return BuildError, f"builds have no network: pin what it wanted{host} in pins.yaml, then it is mounted"

@@ -63,6 +63,12 @@ class CompatError(SparkImagesError):
     exit_status = 16
 
 
+class PatchError(CompatError):
+    """A patch that does not apply to the pinned release, or that the release has already; nothing was built."""
+
+    exit_status = 17
+
+
 class TemplateError(SparkImagesError):
     """A template cannot be rendered: an undefined name, a syntax error, a missing file."""
 
@@ -147,6 +153,12 @@ class BudgetError(SparkImagesError):
     exit_status = 43
 
 
+class KilledError(BuildError):
+    """A program of a build was killed, and the kernel did not do it for want of memory."""
+
+    exit_status = 45
+
+
 class HostMemoryError(SparkImagesError):
     """The host ran short of memory while a build ran and stayed so, and the build was stopped."""
 
@@ -199,6 +211,18 @@ class UnfinishedError(SparkImagesError):
     """A search that stopped at its budget or waits for verdicts; what it has learned is kept."""
 
     exit_status = 81
+
+
+class JobTimeoutError(SparkImagesError):
+    """A CI job took longer than it may; what it ran was ended in order."""
+
+    exit_status = 90
+
+
+class RunnerError(SparkImagesError):
+    """A CI runner that is not the machine that its job was made for."""
+
+    exit_status = 91
 
 
 class InterruptedByUser(SparkImagesError):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import posixpath
 import re
-from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -102,21 +101,6 @@ def check_elf_machine(tree: Tree, architecture: str) -> Findings:
     return tuple(findings) if programs else (*findings, "no ELF file at all")
 
 
-def check_needed(tree: Tree, *, from_host: frozenset[str] = HOST_LIBRARIES) -> Findings:
-    """Every needed library is found where glibc's loader looks (ld.so(8)), or comes from the host.
-
-    Each file is taken by itself. /etc/ld.so.conf.d does not count: the loader reads only the cache that ldconfig makes
-    of it, and a root assembled without running anything has none.
-    """
-    return tuple(
-        f"{file.path}: {name} is in none of {', '.join(_library_folders(file, file.elf))}"
-        for file in tree.values()
-        if file.elf
-        for name in file.elf.needed
-        if name not in from_host and find_library(tree, file, name) is None
-    )
-
-
 def find_library(
     tree: Tree, file: ImageFile, name: str, *, variable: Sequence[str] = (), cache: Mapping[str, Sequence[str]] = {}
 ) -> str | None:
@@ -157,18 +141,6 @@ def check_gpu_code(code: GpuCode, cuda_architecture: str) -> Findings:
     findings += [f"no PTX for {name}" for name in sorted(ptx - code.ptx.keys())]
     findings += [f"{code.ptx[name]} PTX texts for {name}" for name in sorted(code.ptx.keys() - ptx)]
     return tuple(findings)
-
-
-def check_cuda_major(tree: Tree, major: int) -> Findings:
-    """All CUDA libraries that are there or needed are of this major version, and there are some."""
-    users: dict[int, list[str]] = defaultdict(list)
-    for file in tree.values():
-        for name in (posixpath.basename(file.path), *(file.elf.needed if file.elf else ())):
-            if match := CUDA_LIBRARY.match(name):
-                users[int(match[1])].append(f"{file.path}: {name} is of CUDA {match[1]}, not {major}")
-    if major not in users:
-        return (f"no library of CUDA {major}",)
-    return tuple(finding for found in sorted(users) if found != major for finding in users[found])
 
 
 def check_build_tools(tree: Tree) -> Findings:

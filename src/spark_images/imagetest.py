@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from spark_images.project import Project
     from spark_images.targets import Target
 
+LOGS = "containers"  # folder beside the results, a file for each container that running() started
 TEST_TIMEOUT_S = 300  # of one test with its fixtures; reading a 1 GB image takes some 10 s, all the others less
 COMMAND_TIMEOUT_S = 30  # of one command inside a container; 0.1 s each under emulation on a quiet machine
 
@@ -95,7 +96,8 @@ def run_image_tests(
     """Run images/tests, images/<name>/tests and those of its components against an image in the engine.
 
     cuobjdump: as unpack_cuobjdump() returns it, None for a project without GPU images. results: a folder for what goes
-    to pytest and comes from it. Raises CheckError where pytest itself failed: bad arguments, no tests.
+    to pytest and comes from it: junit.xml, and in LOGS what containers printed. Raises CheckError where pytest itself
+    failed: bad arguments, no tests.
     """
     results.mkdir(parents=True, exist_ok=True)
     subject = Subject(
@@ -218,9 +220,14 @@ def engine(under_test: ImageUnderTest) -> Engine:
 
 
 @pytest.fixture(scope="session")
-def client(engine: Engine) -> docker.DockerClient:
-    """The docker SDK on the engine."""
-    return engine.client()
+def client(engine: Engine, pytestconfig: pytest.Config) -> docker.DockerClient:
+    """The docker SDK on the engine. What containers print is kept beside the results."""
+    from spark_images.engine.containers import EngineClient
+
+    client, subject = engine.client(), pytestconfig.getoption("--subject")
+    assert isinstance(client, EngineClient)  # every engine's is
+    client.logs = Path(subject).parent / LOGS
+    return client
 
 
 @pytest.fixture(scope="session")

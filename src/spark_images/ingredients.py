@@ -44,17 +44,20 @@ class Source:
     python: str = ""  # "3.11", where it is installed for one
     layers: tuple[str, ...] = ()  # lowest first, where it is installed in several
     without: tuple[str, ...] = ()  # files that are not installed
+    provided: tuple[tuple[str, str], ...] = ()  # what the image that it is compiled in is known to have: name, version
 
 
 def source_of(image: Image, pins: Pins) -> Source:
     """Where the image's version and time come from, and what is installed beside it."""
     pin, installed = pins[image.compile.pin], installed_pin(image, pins)
+    ground = pins[image.compile.image] if image.compile.image else None
+    provided = ground.provides if isinstance(ground, ImagePin) else ()
     if isinstance(pin, GitPin):
         return Source(version=pin.version, epoch=int(pin.committed.timestamp()), commit=pin.commit)
     if installed is None:
         assert isinstance(pin, SdistPin)
         assert pin.released is not None  # the reader has made sure of both
-        return Source(version=pin.version, epoch=int(pin.released.timestamp()))
+        return Source(version=pin.version, epoch=int(pin.released.timestamp()), provided=provided)
     elsewhere = {installed.requirements.layer_of(project) for project in image.compile.compiled}
     layers = (layer.name for layer in installed.requirements.layers)
     released = pin.released if isinstance(pin, SdistPin) else None
@@ -64,6 +67,7 @@ def source_of(image: Image, pins: Pins) -> Source:
         python=installed.python,
         layers=tuple(name for name in layers if name not in elsewhere),
         without=tuple(file.name for file in installed.requirements.without),
+        provided=provided,
     )
 
 

@@ -1,4 +1,4 @@
-"""Writing an OCI layout: the one compressor of our layers, and a folder that is there complete or not at all."""
+"""Writing an OCI layout: the compressors of our layers, and a folder that is there complete or not at all."""
 
 from __future__ import annotations
 
@@ -11,14 +11,11 @@ import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from spark_images.errors import CanonicalError
 from spark_images.files import room_on, sync
-from spark_images.layers import CHUNK, TAR, TAR_ZSTD, Layer
-
-if TYPE_CHECKING:
-    from zstandard import ZstdCompressionObj
+from spark_images.layers import CHUNK, TAR, TAR_GZIP, TAR_ZSTD, Layer
 
 ZSTD_LEVEL = 2  # of libcublasLt 3 makes 0.4 % less at two thirds of the speed, of Debian's /usr 4.5 % less at 0.7 of it
 ZSTD_VERSION = (1, 5, 7)  # another libzstd writes other bytes
@@ -28,12 +25,20 @@ _MOST_THREADS = 8  # per layer; more outrun the checksum, which one thread takes
 _PARTIAL = ".layout-partial"
 
 
+class _Compressor(Protocol):
+    """What takes a stream in pieces; what it returns, in order, is the compressed stream."""
+
+    def compress(self, data: bytes | bytearray, /) -> bytes: ...
+
+    def flush(self) -> bytes: ...
+
+
 class LayerSink:
     """Takes a tar, in pieces of any size, and leaves it compressed in the layout; see LayoutWriter.layer."""
 
-    def __init__(self, blobs: Path, on_bytes: Callable[[int], None]) -> None:
-        self._blobs, self._on_bytes = blobs, on_bytes
-        self._compressor = _compressor()
+    def __init__(self, blobs: Path, on_bytes: Callable[[int], None], media_type: str) -> None:
+        self._blobs, self._on_bytes, self._media_type = blobs, on_bytes, media_type
+        self._compressor = _compressor(media_type)
         self._tar_sha256, self._blob_sha256 = hashlib.sha256(), hashlib.sha256()
         self._tar_bytes = 0
         self._waiting = bytearray()  # headers and small files are gathered: every call below has its price
@@ -66,7 +71,7 @@ class LayerSink:
             diff_id=f"sha256:{self._tar_sha256.hexdigest()}",
             size_bytes=size,
             uncompressed_bytes=self._tar_bytes,
-            media_type=TAR_ZSTD,
+            media_type=self._media_type,
             created_by=created_by,
         )
 
@@ -95,9 +100,14 @@ class LayoutWriter:
         self._blobs.mkdir(parents=True)
 
     @contextmanager
-    def layer(self, on_bytes: Callable[[int], None] = lambda size: None) -> Iterator[LayerSink]:
-        """A sink for one more layer. on_bytes: called with the size of each piece of tar before it is compressed."""
-        sink = LayerSink(self._blobs, on_bytes)
+    def layer(
+        self, on_bytes: Callable[[int], None] = lambda size: None, media_type: str = TAR_ZSTD
+    ) -> Iterator[LayerSink]:
+        """A sink for one more layer. on_bytes: called with the size of each piece of tar before it is compressed.
+
+        media_type: TAR_ZSTD, the canonical form's, or TAR_GZIP.
+        """
+        sink = LayerSink(self._blobs, on_bytes, media_type)
         try:
             yield sink
         finally:
@@ -189,7 +199,11 @@ def _locked(folder: Path, *, wait: bool = True) -> Iterator[None]:
         os.close(descriptor)
 
 
-def _compressor() -> ZstdCompressionObj:
+def _compressor(media_type: str) -> _Compressor:
+    if media_type == TAR_GZIP:
+        from spark_images.gzip_pieces import GzipPieces
+
+        return GzipPieces()
     import zstandard
 
     if zstandard.ZSTD_VERSION != ZSTD_VERSION:

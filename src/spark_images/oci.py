@@ -63,6 +63,12 @@ def read_layout(path: Path) -> Layout:
         ) from err
 
 
+def manifest_annotations(layout: Layout) -> dict[str, str]:
+    """What the manifest says beside config and layers."""
+    document = json.loads(layout.blob(layout.manifest_digest).read_bytes())
+    return dict(document.get("annotations") or {})
+
+
 def verify_blobs(layout: Layout) -> None:
     """Read every blob and compare it with its digest; CanonicalError names the first that is something else."""
 

@@ -7,6 +7,7 @@ import json
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from types import MappingProxyType
+from typing import TYPE_CHECKING
 
 from spark_images.contents import deb_content
 from spark_images.imageconfig import ImageConfig
@@ -21,6 +22,9 @@ from spark_images.pins import (
 )
 from spark_images.sources import SourcesLock
 from spark_images.targets import Target
+
+if TYPE_CHECKING:
+    from spark_images.compat.facts import Patch
 
 SPARK_USER = ("spark", 10001, 10001, "/home/spark")  # who the images run as: name, uid, gid, home
 
@@ -60,6 +64,7 @@ class Plan:
     pins: tuple[tuple[str, str], ...]  # every pin that takes part -> version and digest, for people
     unverified: tuple[str, ...]  # sentences about pins whose value nobody could check
     deb_contents: tuple[Content, ...]  # of all roots
+    patches: tuple[tuple[str, str], ...] = ()  # of the source: path in the project -> sha256
 
     @property
     def plan_id(self) -> str:
@@ -83,6 +88,7 @@ class Plan:
 
     def document(self) -> dict[str, object]:
         """The plan as JSON-able data: what plan_id is taken over and what two plans are compared by."""
+        patches = {"patches": dict(self.patches)} if self.patches else {}
         return {
             "image": self.image,
             "target": self.target,
@@ -92,6 +98,7 @@ class Plan:
             "config": asdict(self.config),
             "dockerfile": self.dockerfile,
             "scripts": dict(self.scripts),
+            **patches,
             "inputs": {entry.path: entry.content.digest for entry in self.inputs},
             "roots": {
                 root.name: {
@@ -157,6 +164,7 @@ def make_plan(
     config: ImageConfig,
     scripts: Mapping[str, str],
     forms: Iterable[str],
+    patches: Iterable[Patch] = (),
 ) -> Plan:
     """Decide everything about one image.
 
@@ -209,6 +217,7 @@ def make_plan(
         pins=pins_in_words(image, target, pins),
         unverified=tuple(f"{pin.name}: {pin.unverified}" for pin in taking_part if pin.unverified),
         deb_contents=tuple(deb_content(debs_pin, deb) for root in roots for deb in root.debs),
+        patches=tuple((patch.path, patch.sha256) for patch in patches),
     )
 
 

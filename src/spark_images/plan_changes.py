@@ -5,13 +5,15 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 
+_PARTS = {"pins": "pin", "scripts": "script", "patches": "patch", "inputs": "input", "config": "config"}
+
 
 def differences(old: Mapping[str, object], new: Mapping[str, object]) -> tuple[str, ...]:
     """What changed between two plan documents, a sentence each, outermost cause first; empty when nothing did."""
     old, new = (json.loads(json.dumps(document)) for document in (old, new))  # one may have been read from a record
     found = []
-    for key in ("pins", "scripts", "inputs", "config"):
-        found += _changed(key.removesuffix("s"), _mapping(old.get(key)), _mapping(new.get(key)))
+    for key, one in _PARTS.items():
+        found += _changed(one, _mapping(old.get(key)), _mapping(new.get(key)))
     old_roots, new_roots = _mapping(old.get("roots")), _mapping(new.get("roots"))
     for name in sorted(old_roots.keys() | new_roots.keys()):
         before, after = _mapping(old_roots.get(name)), _mapping(new_roots.get(name))

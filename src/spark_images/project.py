@@ -14,13 +14,15 @@ from spark_images.errors import ConfigError, DriftError, UsageError, did_you_mea
 from spark_images.images import Image, read_images
 from spark_images.ingredients import installed_pin, source_of
 from spark_images.locks import DebsLock, WheelsLock, read_debs_lock, read_wheels_lock
-from spark_images.pins import DebsPin, ImagePin, Pins, RequirementsPin, SdistPin, WheelsPin, read_pins
+from spark_images.pins import DebsPin, ImagePin, Pins, RequirementsPin, SdistPin, WheelsPin
+from spark_images.pins_file import read_pins
 from spark_images.plan import Plan, image_config, make_plan
 from spark_images.platforms import ARCHES
 from spark_images.render import render_dockerfile
 from spark_images.targets import Target, read_targets
 
 if TYPE_CHECKING:
+    from spark_images.compat.command import CompileCommand
     from spark_images.compat.facts import Facts
     from spark_images.sources import SourcesLock
 
@@ -33,6 +35,7 @@ class Project:
     """The files below `root`. Everything is read when first asked for, validated, and kept."""
 
     root: Path
+    builder: str = ""  # the platform that compiles, in plans; "" for this machine's, the only one that builds here
 
     @cached_property
     def pins(self) -> Pins:
@@ -149,7 +152,7 @@ class Project:
             source=source_of(image, self.pins),
             config=image_config(image=image, target=target, base=base, pins=self.pins),
             templates=self.templates,
-            command=self._compile_command(image, target),
+            command=command.line() if (command := self._compile_command(image, target)) else "",
         )
 
     def dockerfiles(self) -> Iterable[tuple[Path, str]]:
@@ -159,15 +162,16 @@ class Project:
                 yield self.dockerfile_path(image, target, base), self.rendered(image, target, base)
 
     def plan(self, image: Image, target: Target, base: str, *, builder: str | None = None) -> Plan:
-        """The plan of one variant, as built on `builder` (this machine's platform unless named).
+        """The plan of one variant, as built on `builder` (the project's, unless named).
 
         The committed Dockerfile is what is built; DriftError when it is not what the sources render to.
         """
         from spark_images.debian import ROOT_FORM
         from spark_images.oci import CANONICAL_FORM
+        from spark_images.patches import require_frozen
         from spark_images.together import refusals, require_together
 
-        builder = builder or host_platform()
+        builder = builder or self.builder or host_platform()
         image = image.on(base)
         if not self.compiles_on(builder, image, target, base):
             raise UsageError(
@@ -180,6 +184,7 @@ class Project:
         if self.facts:
             found = refusals(image, target, base, pins=self.pins, facts=self.facts, wheels=wheels, debs=self.debs_lock)
             require_together(found, title=f"{image.name} for {target.name} on {base}")
+        command = self._compile_command(image, target)
         text = self.rendered(image, target, base)
         committed = self.dockerfile_path(image, target, base)
         if not committed.exists() or committed.read_text() != text:
@@ -187,7 +192,7 @@ class Project:
                 f"{committed.relative_to(self.root)} is not what its sources render to now",
                 hint="look with `nox -s render -- --check`, accept with `nox -s render`, then build again",
             )
-        return make_plan(
+        plan = make_plan(
             image=image,
             target=target,
             base=base,
@@ -203,7 +208,10 @@ class Project:
             config=image_config(image=image, target=target, base=base, pins=self.pins),
             scripts={name: self._script_digest(image, name) for name in image.scripts},
             forms=(CANONICAL_FORM, ROOT_FORM),
+            patches=command.patches if command else (),
         )
+        require_frozen(plan, self.root)
+        return plan
 
     def sources_of(self, image: Image) -> SourcesLock | None:
         """What the build of the image's own source fetches, where that is known."""
@@ -214,16 +222,24 @@ class Project:
         """The images whose files become part of this one."""
         return (self.image(name) for name in image.compile.components)
 
-    def _compile_command(self, image: Image, target: Target) -> str:
-        """What a build step runs to compile the image's sdist, as its release asks for it; "" for other sources."""
+    def _compile_command(self, image: Image, target: Target) -> CompileCommand | None:
+        """What a build step runs to compile the image's sdist, as its release asks for it; None for other sources."""
         from spark_images.compat.command import sdist_command
 
         pin = self.pins[image.compile.pin]
         if not isinstance(pin, SdistPin) or self.facts is None:
-            return ""
-        cuda = self.pins["cuda"]
+            return None
+        cuda, ground = self.pins["cuda"], self.pins[image.compile.image] if image.compile.image else None
         assert isinstance(cuda, WheelsPin)
-        return sdist_command(pin.project, pin.version, target, facts=self.facts, cuda=cuda.version).line()
+        provided = dict(ground.provides) if isinstance(ground, ImagePin) else {"cuda": cuda.version}
+        return sdist_command(
+            pin.project,
+            pin.version,
+            target,
+            facts=self.facts,
+            cuda=provided["cuda"],
+            image_python=provided.get("python", ""),
+        )
 
     def _locked(self, image: Image, target: Target) -> Iterable[str]:
         uses = (use.pin for use in image.compile.wheels_for(target.name))

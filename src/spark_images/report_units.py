@@ -64,7 +64,7 @@ def show_estimate(
     if image.name == "vllm" and not all_kernels:
         facts = read_facts(project.root / "images" / "compat.yaml").vllm
         gpu = parse_arch(target.compute_capability).capability
-        needless = [(part.name, part.units) for part in left_out(facts, vllm_release(facts, pin.version), gpu)]
+        needless = [(part.component, part.units) for part in left_out(facts, vllm_release(facts, pin.version), gpu)]
     same, _ = measured_units(records, image.name, target.name)
     found = estimate(
         profile.units,

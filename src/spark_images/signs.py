@@ -12,6 +12,7 @@ class Kind(Enum):
     """What went wrong; the value completes "the build …"."""
 
     OUT_OF_MEMORY = "ran out of memory"
+    KILLED = "lost a process to SIGKILL"
     NETWORK = "asked for the network"
     DISK_FULL = "filled the disk"
     MISSING_HEADER = "misses a header"
@@ -28,23 +29,24 @@ class Kind(Enum):
 Sign: TypeAlias = tuple[Kind, str, str]
 
 # What gives an error away: a phrase in lower case (quick to look for) and, where that says too little, a pattern.
-# Ordered: where a line fits several the first one is meant.
+# Ordered: where a line fits several the first one is meant. KILLED may have been for memory: what the step has counted
+# tells, and that stands elsewhere in the log.
 SIGNS: tuple[Sign, ...] = (
     (Kind.NOT_ISOLATED, "[spark] not isolated: ", r"^\[spark\] not"),
     (Kind.CAP_NOT_PROVED, "[spark] cap not proved: ", r"^\[spark\] cap"),
     (
-        Kind.OUT_OF_MEMORY,
+        Kind.KILLED,
         "killed",
         r"^(?:.*: line \d+: +\d+ |g?make(?:\[\d+\])?: \*\*\* .*)?Killed(?: |$)",
     ),  # shells, make
-    (Kind.OUT_OF_MEMORY, "make", r"^g?make(?:\[\d+\])?: \*\*\* .* Error 137$"),
-    (Kind.OUT_OF_MEMORY, "killed signal terminated program", ""),
-    (Kind.OUT_OF_MEMORY, "internal compiler error: killed", ""),
-    (Kind.OUT_OF_MEMORY, "unable to execute command: killed", ""),
-    (Kind.OUT_OF_MEMORY, "signal 9", r"(?:died due to|terminated (?:with|by)|killed by) signal 9\b"),
-    (Kind.OUT_OF_MEMORY, "sigkill", r"signal: 9, SIGKILL|died with <Signals\.SIGKILL"),
-    (Kind.OUT_OF_MEMORY, "signal: killed", ""),  # Go
-    (Kind.OUT_OF_MEMORY, "exit", r"\bexit(?:ed with)? (?:status|code):? (?:-9|9|137)\b"),
+    (Kind.KILLED, "make", r"^g?make(?:\[\d+\])?: \*\*\* .* Error 137$"),
+    (Kind.KILLED, "killed signal terminated program", ""),
+    (Kind.KILLED, "internal compiler error: killed", ""),
+    (Kind.KILLED, "unable to execute command: killed", ""),
+    (Kind.KILLED, "signal 9", r"(?:died due to|terminated (?:with|by)|killed by) signal 9\b"),
+    (Kind.KILLED, "sigkill", r"signal: 9, SIGKILL|died with <Signals\.SIGKILL"),
+    (Kind.KILLED, "signal: killed", ""),  # Go
+    (Kind.KILLED, "exit", r"\bexit(?:ed with)? (?:status|code):? (?:-9|9|137)\b"),
     (Kind.OUT_OF_MEMORY, "allocate memory", r"(?i:can(?:not|'t) allocate memory)"),
     (Kind.OUT_OF_MEMORY, "memory allocation of ", r"\d+ bytes failed"),  # Rust
     (Kind.OUT_OF_MEMORY, "memory exhausted", ""),
@@ -98,7 +100,7 @@ WEAK_SIGNS: tuple[Sign, ...] = (
     (Kind.UNKNOWN, "error", r"^(?:\S+: )*(?i:error) ?:"),
     (Kind.UNKNOWN, "fatal", r"^(?:\S+: )*(?i:fatal) ?:"),
     (Kind.UNKNOWN, "not found", r": (?:command )?not found$"),
-    (Kind.OUT_OF_MEMORY, "failed: [", r"^FAILED: \[code=(?:137|-9)\]"),
+    (Kind.KILLED, "failed: [", r"^FAILED: \[code=(?:137|-9)\]"),
     (Kind.UNKNOWN, "failed: ", "^FAILED: "),
 )
 

@@ -11,13 +11,15 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from spark_images.errors import HostProgramError
+from spark_images.exclusive import alone
 from spark_images.files import write_text
 from spark_images.process import capture, quoted, stream
 from spark_images.smoke_commands import (
@@ -80,7 +82,7 @@ def smoke_image(
 
     plan = project.plan(image, target, base)
     layout = built_layout(plan, cache)
-    with work_folder(cache, "smoke") as folder:
+    with work_folder(cache, "smoke") as folder, _only_gpu_job(cache):
         place = Place(scripts=project.root / "scripts/smoke", python=sys.executable, work=folder, env=dict(os.environ))
         if not image.smoke:
             results = SmokeResults(colour=Colour.SKIPPED, sentence="image.yaml names no smoke check", checks=())
@@ -99,6 +101,13 @@ def smoke_image(
             results = run_checks(image.smoke, inside, target, first=first, of_image=True)
         _keep(results, plan, layout.manifest_digest, folder, cache)
     return results
+
+
+@contextmanager
+def _only_gpu_job(cache: Cache) -> Iterator[None]:
+    """One at a time on a machine: two would share its GPU's memory. The lock ends with the process that holds it."""
+    with alone(cache.root / "gpu.lock", on_wait=lambda: tell("another process has the GPU; waiting for it")):
+        yield
 
 
 def _keep(results: SmokeResults, plan: Plan, digest: str, folder: Path, cache: Cache) -> None:

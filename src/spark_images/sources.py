@@ -14,7 +14,8 @@ from spark_images.compat.facts import Facts
 from spark_images.compat.release import Source, vllm_release
 from spark_images.document import Section, reading
 from spark_images.errors import ConfigError, StaleLockError
-from spark_images.pins import GitRoute, Pins, SdistPin, SdistRoute, TreeContent, TreeRoute, read_tree_routes
+from spark_images.pins import GitRoute, Pins, SdistPin, SdistRoute, TreeContent, TreeRoute
+from spark_images.pins_file import read_tree_routes
 
 CUTLASS = "cutlass"
 CUTLASS_PATHS = ("include", "tools/util/include")  # all that is used of it, and all that the carrier has of it

@@ -41,17 +41,18 @@ def stage(
     plan: Plan,
     folder: Path,
     *,
-    scripts: Path,
+    root: Path,
     jobs: Jobs,
     memory_bytes: int | None,
     gib_per_job: float,
     profile: str,
     cold: bool,
+    compile_cache: Mapping[str, str] | None = None,
 ) -> Staged:
-    """Write Dockerfile, scripts, limits and profile below a new folder.
+    """Write Dockerfile, scripts, patches, limits and profile below a new folder.
 
-    scripts: the project's scripts/. memory_bytes: the cap, None for no cap. gib_per_job: for units that the profile
-    does not name. profile: for scripts/memgate.
+    root: the project's. memory_bytes: the cap, None for no cap. gib_per_job: for units that the profile
+    does not name. profile: for scripts/memgate. compile_cache: further variables for ccache, in no cache key either.
     """
     staged = Staged(folder)
     memory_mib = 0 if memory_bytes is None else memory_bytes // MIB
@@ -59,16 +60,21 @@ def stage(
         staged.scripts.mkdir(parents=True)
         staged.dockerfile.write_text(plan.dockerfile)
         for name, _ in plan.scripts:
-            shutil.copy(scripts / name, staged.scripts / name)
+            shutil.copy(root / "scripts" / name, staged.scripts / name)
             (staged.scripts / name).chmod(0o755)
+        for path, _ in plan.patches:
+            (staged.scripts / "patches").mkdir(exist_ok=True)
+            shutil.copy(root / path, staged.scripts / "patches")
         limits = {
             "JOBS": jobs.compilers,
             "QUEUE": jobs.queue,
             "MEMORY_MIB": memory_mib,
             "UNIT_MIB": math.ceil(gib_per_job * GIB / MIB),
             "COMPILE_CACHE": "ignore" if cold else "on",
+            **(compile_cache or {}),
         }
-        (folder / "limits").write_text("".join(f"{name}={value}\n" for name, value in limits.items()))
+        lines = (f"{name}={shlex.quote(str(value))}\n" for name, value in limits.items())  # `step` sources it
+        (folder / "limits").write_text("".join(lines))
         (folder / "profile").write_text(profile)
     return staged
 

@@ -58,6 +58,7 @@ def compile_units(
     from spark_images.compat.file import read_facts
     from spark_images.engine import able_engine, choose_engine
     from spark_images.fetch import fetch
+    from spark_images.patches import require_patches_apply
     from spark_images.record import read_records
     from spark_images.store import Store
     from spark_images.unit_objects import differing
@@ -81,13 +82,14 @@ def compile_units(
     if out := lacking(sources) if sources else ():
         tell(f"  not there, and their units with them: {', '.join(out)}; an image is not built without them")
     fetch(plan.contents, store=store)
+    require_patches_apply(plan, project.root, store=store, cache=cache)
     cuobjdump = inspect_program(project, cache)
     if cuobjdump is None:
         raise CheckError("without a pin `cuda-inspect` nobody can say what the objects hold")
     runs = [
         build_units(
             plan, allowance=allowance, records=records, engine=engine, store=store, cache=cache,
-            scripts=project.root / "scripts", cuobjdump=cuobjdump,
+            root=project.root, cuobjdump=cuobjdump,
             gpu=parse_arch(target.compute_capability).capability, cold=options.cold or options.twice,
         )
         for _ in range(2 if options.twice else 1)
@@ -108,11 +110,12 @@ def plan_of(
     all_kernels: bool,
 ) -> Plan:
     """The plan of today's pins and scripts, for this machine's compilers."""
+    from spark_images.patches import require_frozen
     from spark_images.project import host_platform
     from spark_images.unit_plan import plan_units
 
     scripts = project.root / "scripts"
-    return plan_units(
+    plan = plan_units(
         image,
         target,
         globs,
@@ -125,6 +128,8 @@ def plan_of(
         scripts={name: hashlib.sha256((scripts / name).read_bytes()).hexdigest() for name in image.scripts},
         all_kernels=all_kernels,
     )
+    require_frozen(plan, project.root)
+    return plan
 
 
 def sources_of(project: Project, image: Image) -> SourcesLock | None:
@@ -143,7 +148,7 @@ def build_units(
     engine: Engine,
     store: Store,
     cache: Cache,
-    scripts: Path,
+    root: Path,
     cuobjdump: Path,
     gpu: Capability,
     cold: bool,
@@ -174,7 +179,7 @@ def build_units(
     measured: dict[str, UnitMeasured] = {}
     with record, work_folder(cache, plan.image) as work:
         raw = work / "raw"
-        _run(plan, record, records, engine, work, raw, measured, allowance, store, cache, scripts, cold=cold)
+        _run(plan, record, records, engine, work, raw, measured, allowance, store, cache, root, cold=cold)
         units = look_at_objects(
             read_layout(raw), work, measured,
             of=f"{plan.image} for {plan.target}", machine=MACHINES[plan.platform.removeprefix("linux/")],
@@ -195,7 +200,7 @@ def _run(
     allowance: Allowance,
     store: Store,
     cache: Cache,
-    scripts: Path,
+    root: Path,
     *,
     cold: bool,
 ) -> None:
@@ -217,7 +222,7 @@ def _run(
     staged = stage(
         plan,
         record.folder / "build",
-        scripts=scripts,
+        root=root,
         jobs=allowance.jobs,
         memory_bytes=allowance.memory_bytes,
         gib_per_job=allowance.gib_per_job,
@@ -228,7 +233,7 @@ def _run(
         dockerfile=staged.dockerfile,
         context=staged.scripts,
         contexts=(("inputs", stage_inputs(plan, work / "inputs", store)),),
-        roots=tuple(root_image(root, plan, store, cache) for root in plan.roots),
+        roots=tuple(root_image(one, plan, store, cache) for one in plan.roots),
         secrets=staged.secrets,
         memory_bytes=allowance.memory_bytes,
         use_cache=False,

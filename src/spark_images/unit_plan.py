@@ -111,6 +111,7 @@ def plan_units(
         pins=tuple((name, describe_pin(pins[name])) for name in used),
         unverified=(),
         deb_contents=tuple(deb_content(debs_pin, deb) for deb in root.debs),
+        patches=tuple((patch.path, patch.sha256) for patch in command.patches),
     )
 
 

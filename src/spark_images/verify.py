@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
@@ -38,7 +39,7 @@ def test(
     Raises UsageError when the image is not built, CheckError when a test failed.
     """
     from spark_images.engine import choose_engine
-    from spark_images.imagetest import run_image_tests
+    from spark_images.imagetest import LOGS, run_image_tests
     from spark_images.record import append_to_record, last_built_from, read_records
     from spark_images.verdicts import keep_verdict
 
@@ -60,12 +61,13 @@ def test(
             results=folder,
             pytest_args=pytest,
         )
-        junit = (folder / "junit.xml").read_text()
-    if record := last_built_from(read_records(cache.records), plan.plan_id):
-        tested = {**asdict(results), "arguments": list(pytest), "engine": chosen.name, "digest": layout.manifest_digest}
-        when = datetime.now(UTC).isoformat(timespec="seconds")
-        kept = append_to_record(record.folder, "tests", {**tested, "when": when})
-        write_text(kept.with_suffix(".xml"), junit)
+        if record := last_built_from(read_records(cache.records), plan.plan_id):
+            tested = {**asdict(results), "arguments": list(pytest), "engine": chosen.name}
+            when = datetime.now(UTC).isoformat(timespec="seconds")
+            kept = append_to_record(record.folder, "tests", {**tested, "digest": layout.manifest_digest, "when": when})
+            write_text(kept.with_suffix(".xml"), (folder / "junit.xml").read_text())
+            if (folder / LOGS).is_dir():
+                shutil.copytree(folder / LOGS, kept.with_suffix(".logs"))
     if not (pytest and results.good):  # that a part of the tests passed is no verdict
         evidence = f"{results.passed} tests passed, {len(results.failures)} failed in {chosen.name}"
         keep_verdict(

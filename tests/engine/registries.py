@@ -14,6 +14,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from spark_images.oci import Layout
+
 TOOLS = Path(os.environ.get("GO_TOOLS_DIR", "/opt/go-tools")) / "bin"  # where CI builds what Debian does not have
 
 
@@ -85,8 +87,10 @@ def distribution(folder: Path, *, program: str | None = None, settings: str = ""
 
 
 @contextmanager
-def gitea(folder: Path, *, user: str, password: str) -> Iterator[tuple[Registry, str]]:
-    """Gitea with one user; it and a personal token of the user's that may write packages."""
+def gitea(
+    folder: Path, *, user: str, password: str, scopes: str = "write:package", settings: str = ""
+) -> Iterator[tuple[Registry, str]]:
+    """Gitea with one user, an administrator; it and a personal token of the user's. settings: further app.ini."""
     host = f"127.0.0.1:{free_port()}"
     account = "nobody" if os.geteuid() == 0 else ""  # it refuses to run as root
     folder.mkdir()
@@ -96,7 +100,7 @@ def gitea(folder: Path, *, user: str, password: str) -> Iterator[tuple[Registry,
         f"[server]\nHTTP_ADDR = 127.0.0.1\nHTTP_PORT = {host.rpartition(':')[2]}\nROOT_URL = http://{host}/\n"
         f"DISABLE_SSH = true\nSTATIC_ROOT_PATH = {static}\n[database]\nDB_TYPE = sqlite3\nPATH = {folder}/gitea.db\n"
         "[security]\nINSTALL_LOCK = true\nSECRET_KEY = test\n[log]\nLEVEL = error\n"
-        "[service]\nDISABLE_REGISTRATION = true\n"
+        f"[service]\nDISABLE_REGISTRATION = true\n{settings}"
     )
     if account:
         shutil.chown(folder, account)
@@ -122,8 +126,9 @@ def gitea(folder: Path, *, user: str, password: str) -> Iterator[tuple[Registry,
         "--email",
         "a@example.org",
         "--must-change-password=false",
+        "--admin",
     )
-    token = admin("admin", "user", "generate-access-token", *name, "--scopes", "write:package", "--raw").split()[-1]
+    token = admin("admin", "user", "generate-access-token", *name, "--scopes", scopes, "--raw").split()[-1]
     with (folder / "log").open("wb") as log:
         process = subprocess.Popen([*base, "web"], env=env, stdout=log, stderr=log, **demote)  # type: ignore[call-overload]
     with _running(Registry(host, folder, process)) as registry:
@@ -155,3 +160,15 @@ def _answers(host: str) -> bool:
 
 
 Start = Callable[..., Registry]
+
+
+def push_foundation(layout: Layout, host: str, empty: Path) -> str:
+    """Push an image in Docker's own form, to stand on; `ref` and `digest` as a pin has them. empty: a folder."""
+    ref = f"{host}/foundation:1"
+    for options in (
+        ("--dest-decompress", "oci:.", f"dir:{empty}"),  # Docker's form knows no zstd
+        ("--format", "v2s2", "--dest-tls-verify=false", f"dir:{empty}", f"docker://{ref}"),
+    ):
+        subprocess.run(["skopeo", "copy", "--quiet", *options], cwd=layout.path, check=True)
+    shown = ["skopeo", "inspect", "--tls-verify=false", "--format", "{{.Digest}}", f"docker://{ref}"]
+    return f"ref: '{ref}', digest: '{subprocess.check_output(shown, text=True).strip()}'"

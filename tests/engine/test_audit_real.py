@@ -25,10 +25,19 @@ from spark_images.project import Project
 from spark_images.store import Store
 from spark_images.verify import inspect_program
 
-# Small, and each another case: native code for 12.x; PTX for it alone, and of another platform.
+# Small, and each another case: native code for 12.x, in one library and in several; of another platform with PTX alone,
+# and with architectures of one GPU.
 TORCHAUDIO = (
     "torchaudio-2.11.0-cp312-cp312-manylinux_2_28_aarch64.whl",
     "bc653defca1c16154398517a1adc98d0fb7f1dd08e58ced217558d213c2c6e29",
+)
+TORCHVISION = (
+    "torchvision-0.26.0-cp312-cp312-manylinux_2_28_aarch64.whl",
+    "406557718e62fdf10f5706e88d8a5ec000f872da913bf629aab9297622585547",
+)
+TORCHAO = (
+    "torchao-0.9.0-cp39-abi3-manylinux_2_17_x86_64.manylinux2014_x86_64.manylinux_2_28_x86_64.whl",
+    "bc708910301a9f98344d43f3fe2aa6d5e1fab706d772b6df47ff05087d664145",
 )
 XFORMERS = (
     "xformers-0.0.35-py39-none-manylinux_2_28_x86_64.whl",
@@ -75,7 +84,7 @@ def listed(program: Path, archive: Path, folder: Path) -> Counter[str]:
     return found
 
 
-@pytest.mark.parametrize("named", [TORCHAUDIO, XFORMERS], ids=["torchaudio", "xformers"])
+@pytest.mark.parametrize("named", [TORCHAUDIO, TORCHVISION, TORCHAO, XFORMERS], ids=lambda named: str(named[0])[:9])
 def test_table_counts_what_cuobjdump_lists(real: Auditor, cache: Cache, named: tuple[str, str], tmp_path: Path) -> None:
     path = wheel(cache, named)
     result = real.wheel(path, TARGET)

@@ -28,7 +28,7 @@ from spark_images.cache import Cache
 from spark_images.engine import choose_engine, daemon
 from spark_images.engine.attempt import build_env, owner_of
 from spark_images.engine.base import OWNER, BuildRequest, Engine, RootImage
-from spark_images.engine.containers import running
+from spark_images.engine.containers import EngineClient, running
 from spark_images.engine.freezer import NOTE, Container, Freezer, below, end_left
 from spark_images.engine.smallest import smallest_program
 from spark_images.errors import CanonicalError, DiskFullError, EngineError, EngineTooOldError, UsageError
@@ -501,6 +501,42 @@ def test_running_gives_a_container_with_mounts_variables_and_our_labels(
         assert b"from the host" in container.logs()
     with pytest.raises(docker.errors.NotFound):
         client.containers.get(str(container.id))
+
+
+@pytest.mark.parametrize("read_only", [True, False])
+def test_container_of_a_test_has_a_memory_limit_and_no_rights(
+    bench: Bench, loaded: Callable[[RootImage], str], read_only: bool
+) -> None:
+    client, reference = bench.engine.client(), loaded(bench.request.roots[0])
+    with running(
+        client,
+        reference,
+        entrypoint=["/probe"],
+        command=["cat", "/proc/self/status", "cat", "/proc/self/mounts", "limit"],
+        network="none",
+        memory_bytes=64 << 20,
+        read_only=read_only,
+    ) as container:
+        assert container.wait(timeout=60)["StatusCode"] == 0
+        said = container.logs().decode()
+    assert (" ro," in next(line for line in said.splitlines() if " / " in line)) == read_only
+    assert "CapEff:\t0000000000000000\n" in said
+    assert "NoNewPrivs:\t1\n" in said
+    assert str(64 << 20) in said
+
+
+def test_what_a_container_printed_is_kept_where_the_client_says(
+    bench: Bench, loaded: Callable[[RootImage], str], tmp_path: Path
+) -> None:
+    client, reference = bench.engine.client(), loaded(bench.request.roots[0])
+    assert isinstance(client, EngineClient)
+    client.logs = tmp_path / "logs"
+    for word in ("one", "two"):
+        with running(client, reference, entrypoint=["/probe"], command=["say", word], network="none") as container:
+            container.wait(timeout=60)
+    first, second = (path.read_text() for path in sorted((tmp_path / "logs").iterdir()))
+    assert (first.splitlines()[0], second.splitlines()[0]) == ("+ /probe say one", "+ /probe say two")
+    assert "one" in first.splitlines()[1]
 
 
 def test_running_removes_the_container_when_the_test_fails(bench: Bench, loaded: Callable[[RootImage], str]) -> None:

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import json
 import shutil
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import yaml
 from pipeline import Pipeline, make_pipeline, output_of
-from registries import DEBIANS, DISTRIBUTION, distribution
+from registries import DEBIANS, DISTRIBUTION, distribution, push_foundation
 
 from spark_images.engine.base import Engine
 from spark_images.oci import Layout, read_layout
@@ -29,17 +28,9 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pipeline]:
     built = made("build", "hello")
     assert built.returncode == 0, built.stderr
     with distribution(tmp_path_factory.mktemp("registry")) as registry:
-        ref = f"{registry.host}/foundation:1"
-        unpacked = tmp_path_factory.mktemp("unpacked")  # Docker's form knows no zstd
-        for options in (
-            ("--dest-decompress", "oci:.", f"dir:{unpacked}"),
-            ("--format", "v2s2", "--dest-tls-verify=false", f"dir:{unpacked}", f"docker://{ref}"),
-        ):
-            subprocess.run(["skopeo", "copy", "--quiet", *options], cwd=only_layout(made).path, check=True)
-        shown = ["skopeo", "inspect", "--tls-verify=false", "--format", "{{.Digest}}", f"docker://{ref}"]
-        digest = subprocess.check_output(shown, text=True).strip()
+        pushed = push_foundation(only_layout(made), registry.host, tmp_path_factory.mktemp("unpacked"))
         with (made.project / "pins.yaml").open("a") as pins:
-            pins.write(f"\nfoundation: {{kind: image, ref: '{ref}', digest: '{digest}'}}\n")
+            pins.write(f"\nfoundation: {{kind: image, {pushed}}}\n")
         file = made.project / "images/hello/image.yaml"
         image = yaml.safe_load(file.read_text())
         image["supports"] = {"here": ["debian", "ngc"]}

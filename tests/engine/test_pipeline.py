@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import time
@@ -63,6 +64,15 @@ def test_a_cold_build_gives_the_same_digest(pipeline: Pipeline, engine: Engine) 
     again = build(pipeline, engine, "--cold")
     assert again.returncode == 0, again.stderr
     assert "same digest as before" in again.stderr
+
+
+def test_a_rebuild_runs_the_step_again_with_what_the_compile_cache_holds(pipeline: Pipeline, engine: Engine) -> None:
+    pipeline.misbehave("echo cache holds $(ls /spark/cache) of earlier\n")
+    assert build(pipeline, engine).returncode == 0
+    again = build(pipeline, engine, "--rebuild")
+    assert again.returncode == 0, again.stderr
+    assert "same digest as before" in again.stderr
+    assert re.search("cache holds .*last-version.* of earlier", newest_log(pipeline))
 
 
 def test_explain_names_the_pin_that_moved(pipeline: Pipeline, engine: Engine) -> None:
@@ -140,6 +150,9 @@ def test_image_tests_run_in_the_container(pipeline: Pipeline, engine: Engine) ->
     tested = pipeline("test", "hello", "--engine", engine.name)
     assert tested.returncode == 0, tested.stdout + tested.stderr
     assert "2 passed" in tested.stdout + tested.stderr
+    (kept,) = (pipeline.cache / "records").glob("*/tests.json")
+    assert kept.with_suffix(".xml").read_text().count("<testcase ") == 2
+    assert [path.read_text().splitlines()[0] for path in kept.with_suffix(".logs").iterdir()] == ["+ sleep 3600"]
 
 
 def test_all_gates_run_and_say_what_they_allow(pipeline: Pipeline, engine: Engine) -> None:

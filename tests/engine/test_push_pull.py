@@ -417,6 +417,25 @@ def test_pull_with_verify_takes_the_signed_image_and_refuses_the_unsigned(
     assert good(elsewhere("pull", reference, *verify)) == f"{local_name(hello)}\n"
 
 
+def test_the_gzip_form_is_pushed_signed_verified_and_pulled_as_the_same_image(
+    hello: Pipeline, elsewhere: Pipeline, registry: Registry, engine: Engine, tmp_path: Path
+) -> None:
+    make_key(tmp_path)
+    built, name = image_layout(hello), local_name(hello)
+    key = ["--key", str(tmp_path / "k")]
+    reference = good(hello("push", "hello", "--registry", f"{registry.host}/you", "--layers", "gzip", *key)).strip()
+    tag = f"{registry.host}/you/hello:{built.path.name[:12]}-gzip"
+    assert not reference.endswith(built.manifest_digest)
+    assert good(hello("verify-reference", tag, "--key", str(tmp_path / "k.pub"))).strip() == reference
+    assert f"with gzip layers; the image {built.config_digest}" in good(hello("explain", tag))
+    verify = ["--verify", "--key", str(tmp_path / "k.pub"), "--engine", engine.name]
+    assert "nothing was pulled" in hello("pull", tag, *verify).stderr
+    engine.client().images.remove(name)
+    assert good(elsewhere("pull", tag, *verify)) == f"{name}\n"
+    assert engine.image_id(name) == built.config_digest
+    assert not (elsewhere.cache / "images" / built.path.name).exists()  # it is not what a build gives
+
+
 def test_an_image_is_made_again_from_its_reference_alone(
     hello: Pipeline, elsewhere: Pipeline, registry: Registry, engine: Engine, tmp_path: Path
 ) -> None:

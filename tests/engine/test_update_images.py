@@ -11,7 +11,8 @@ import tiny
 from pipeline import make_pipeline
 from registries import DEBIANS, DISTRIBUTION, distribution
 
-from spark_images.pins import ImagePin, read_pins
+from spark_images.pins import ImagePin
+from spark_images.pins_file import read_pins
 
 pytestmark = pytest.mark.skipif(
     not ((DEBIANS or DISTRIBUTION) and shutil.which("skopeo")), reason="needs docker-registry (or registry) and skopeo"

@@ -67,6 +67,17 @@ TWINS: dict[str, tuple[dict[str, Any], str, tuple[str, ...]]] = {
         "/vllm/_C.so: sm_121a is of no part of the compile",
         ("gpu.module-not-usable",),
     ),
+    "gpu.other-count": (
+        {
+            "files": {
+                f"{SITE}/vllm/_C.abi3.so": gpu_library(["sm_120"], ["sm_121a"], ["sm_120!"]),
+                f"{SITE}/vllm/_moe_C.abi3.so": gpu_library(["sm_120"]),
+            },
+            "about": {"compiled": (("_C", 4), ("_moe_C", 1))},
+        },
+        f"/{SITE}/vllm/_C.abi3.so: 3 modules, and 4 files of CUDA are compiled for it",
+        (),
+    ),
     "platform.foreign-elf": (
         {"files": {"opt/app/b.so": program(machine=EM_X86_64)}},
         "/opt/app/b.so: x86_64, not aarch64",

@@ -13,6 +13,7 @@ from audited import KERNELS, LIBS, SERVER, SITE, TARGET, audit, auditor, distrib
 from gpu_code import gpu_library
 from raw_layouts import file, folder, hardlink, item, symlink
 
+from spark_images.audit.collect import subject_of
 from spark_images.audit.contents import secret_in
 from spark_images.audit.cuda import ptxas_too_old
 from spark_images.audit.facts import Subject
@@ -22,6 +23,7 @@ from spark_images.audit.scan import Budget
 from spark_images.compat.build import Component
 from spark_images.cuda_arch import Run, parse_torch_list
 from spark_images.images import Excuse
+from spark_images.project import Project
 
 GITHUB = b"ghp_" + b"a1B2c3D4e5F6" * 3
 
@@ -258,6 +260,29 @@ def test_lock_and_image_are_compared_both_ways(tmp_path: Path) -> None:
         "numpy: the lock says 2.4.6, installed is nothing",
         "tool: the lock says nothing, installed is 1.0",
     ]
+
+
+def test_image_below_may_have_distributions_of_its_own_but_keeps_what_it_is_known_for(tmp_path: Path) -> None:
+    about = {"locked": (("tool", "1.0"),), "stands_on": True, "given": (("torch", "2.10.0a0"),)}
+    assert [finding.text for finding in audit(tmp_path / "1", about=about).findings] == [
+        "torch: the image below has 2.10.0a0, installed is 1.0",
+    ]
+    own = {"torch/lib/libtorch_cuda.so": program("libc.so.6")}
+    gone = {f"{SITE}/torch-1.0.dist-info/{name}": None for name in ("METADATA", "RECORD")}
+    kept = {**gone, **distribution("torch", "2.10.0a0+a36e1d39eb", files=own)}
+    assert ids(tmp_path / "2", kept, about=about) == set()
+
+
+def test_audit_of_vllm_from_source_expects_what_its_release_compiles_and_of_a_wheel_nothing() -> None:
+    project = Project(Path(__file__).parents[2])
+    image, target = project.image("vllm"), project.target("gb10")
+    source, wheel = (subject_of(project, image, target, base) for base in ("debian", "debian-wheel"))
+    assert {"marlin", "cutlass-sm120", "fa2"} <= {part.name for part in source.predicted}
+    # The profile has 347 files of CUDA; FA3's 192 of them are left out.
+    assert dict(source.compiled) == {"_C": 58, "_C_stable_libtorch": 17, "_moe_C": 28, "_vllm_fa2_C": 52}
+    assert (wheel.predicted, wheel.compiled) == ((), ())
+    assert dict(source.locked or ()) == dict(wheel.locked or ())
+    assert (source.stands_on, wheel.stands_on) == (False, False)
 
 
 @pytest.mark.parametrize(

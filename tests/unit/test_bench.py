@@ -229,7 +229,19 @@ def test_every_bench_fits_its_columns() -> None:
 
 
 def test_no_names_mean_every_bench_and_names_keep_the_order() -> None:
-    names = ["unchanged", "render", "canonical", "fetch", "cross", "warm", "memory", "tree", "replay"]
+    names = [
+        "unchanged",
+        "render",
+        "canonical",
+        "fetch",
+        "pull",
+        "cross",
+        "warm",
+        "remote-cache",
+        "memory",
+        "tree",
+        "replay",
+    ]
     assert [each.name for each in choose([])] == names
     assert [each.name for each in choose(["warm", "render"])] == ["render", "warm"]
 

@@ -29,6 +29,9 @@ VERBS = (
         "bisect",
         "update-pins",
         "check-pins",
+        "ci",
+        "matrix",
+        "ci-job",
         "build",
         "plan",
         "reproduce",
@@ -267,6 +270,12 @@ def test_a_wrong_name_is_told_before_what_the_machine_lacks(
     monkeypatch.setenv("DOCKER_HOST", f"unix://{tmp_path}/no.sock")
     assert run(*verb.split(), "helo").status == 2
     assert run(*verb.split(), "hello").status == 14
+
+
+def test_a_tag_is_no_plan_to_promote(run: Run) -> None:
+    said = run("promote", "hello", "--registry", "127.0.0.1:1/you", "--plan", "0123456789ab-gzip")
+    assert said.status == 2
+    assert "hint: `--layers gzip` promotes its gzip form" in said.err
 
 
 # --- memory -----------------------------------------------------------------------------------------------------------

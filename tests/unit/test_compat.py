@@ -13,6 +13,8 @@ from spark_images.compat.facts import HandOver
 from spark_images.compat.file import read_facts
 from spark_images.compat.release import flashinfer_release, ngc_base, ranges, vllm_release
 from spark_images.errors import UsageError
+from spark_images.pins import ImagePin
+from spark_images.pins_file import read_pins
 from spark_images.targets import Target, read_targets
 
 IMAGES = Path(__file__).parents[2] / "images"
@@ -285,3 +287,11 @@ def test_no_other_image_and_no_other_target_is_bound_by_it() -> None:
     for target in (GB10, HOPPER, CPU):
         assert cuda_choice(FACTS, "llamacpp", target) == ""
         assert check(FACTS, image="llamacpp", cuda="13.0", target=target) == ()
+
+
+def test_what_the_pinned_base_is_said_to_provide_is_what_is_known_of_its_month() -> None:
+    pin = read_pins(IMAGES.parent / "pins.yaml")["ngc-pytorch"]
+    assert isinstance(pin, ImagePin)
+    provides, known = dict(pin.provides), ngc_base(FACTS, pin.ref.rpartition(":")[2])
+    assert known.torch.startswith(provides["torch"])
+    assert (provides["triton"], provides["cuda"], provides["python"]) == (known.triton, known.cuda, known.python)

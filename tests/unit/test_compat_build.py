@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from packaging.specifiers import SpecifierSet
+from packaging.version import Version
 
 from spark_images.compat.build import (
     COMPONENTS_FOR,
-    apply_edit,
     flashinfer_variables,
     in_serving_set,
     left_out,
     local_sources,
+    patches_for,
     torch_variables,
     traps_of,
     vllm_components,
     vllm_variables,
 )
-from spark_images.compat.facts import Edit, Variable
+from spark_images.compat.facts import Variable
 from spark_images.compat.file import read_facts
 from spark_images.compat.release import VllmRelease, flashinfer_release, vllm_release
 from spark_images.cuda_arch import Capability, Run, best_run, parse_arch, parse_torch_list
@@ -237,21 +240,28 @@ def test_a_missing_source_a_strange_one_and_a_path_that_cmake_args_would_split_a
 )
 def test_what_a_gpu_never_calls_is_left_out_of_its_compile(version: str, gpu: Capability, names: list[str]) -> None:
     parts = left_out(FACTS.vllm, release(version), gpu)
-    assert [part.name for part in parts] == names
-    assert all(part.because and part.source and part.saves for part in parts)
+    assert [part.component for part in parts] == names
+    assert all(part.units and part.saves for part in parts)
 
 
-def test_an_edit_changes_the_one_place_it_names() -> None:
-    fa3 = next(part.edit for part in left_out(FACTS.vllm, release("0.20.2"), GB10) if part.name == "fa3")
-    setup = f"    if True:\n        # FA3 requires CUDA 12.3 or later\n        {fa3.old}\n"
-    assert apply_edit(fa3, setup, of="vllm 0.20.2") == setup.replace(fa3.old, "pass")
+def test_a_patch_is_for_its_range_of_releases_and_ends_with_the_one_that_needs_it_no_more() -> None:
+    patch = replace(FACTS.vllm.patches[0], releases=SpecifierSet(">=0.20"), until=Version("0.22.1"), major=12)
+    found = [version for version in EVERY_RELEASE if patch.is_for(Version(version), 12)]
+    assert found == ["0.20.0", "0.20.1", "0.20.2", "0.21.0", "0.22.0"]
+    assert not patch.is_for(Version("0.21.0"), 9)
+    assert replace(patch, major=None).is_for(Version("0.21.0"), 9)
 
 
-@pytest.mark.parametrize(("text", "why"), [("b", "already there"), ("c", "0 times"), ("aa", "2 times")])
-def test_an_edit_that_does_not_apply_says_why(text: str, why: str) -> None:
-    with pytest.raises(ConfigError, match=r"an edit of `setup\.py` of vllm 9 does not apply") as caught:
-        apply_edit(Edit(file="setup.py", old="a", new="b"), text, of="vllm 9")
-    assert why in caught.value.render()
+def test_patch_that_mends_something_is_applied_also_where_all_kernels_are_wanted() -> None:
+    needless = FACTS.vllm.patches[0]
+    mends = replace(needless, name="mends", leaves_out=None)
+    facts = replace(FACTS.vllm, patches=(needless, mends))
+    assert patches_for(facts, release("0.20.2"), GB10) == (needless, mends)
+    assert patches_for(facts, release("0.20.2"), GB10, all_kernels=True) == (mends,)
+
+
+def test_every_patch_says_why_and_where_that_is_written() -> None:
+    assert [patch.name for patch in FACTS.vllm.patches if not (patch.because and patch.source)] == []
 
 
 def test_a_compile_holds_what_was_measured_for_0_20_2() -> None:

@@ -59,7 +59,7 @@ def test_what_every_release_has_is_said_from_the_first_on(tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     ("old", "new", "said"),
     [
-        ('releases: "<0.24"', 'releases: "before 0.24"', "a range of releases"),
+        ('releases: ">=0.17"\n      major', 'releases: "from 0.17"\n      major', "a range of releases"),
         ("{triton: 3.5.1,", "{triton: $(reboot),", "a version"),
         ("{is: 8.9+PTX,", "{is: 8.9+ptx,", "architectures as in TORCH_CUDA_ARCH_LIST"),
         (

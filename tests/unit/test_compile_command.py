@@ -9,13 +9,22 @@ from pathlib import Path
 import pytest
 
 from spark_images.compat.build import in_serving_set
-from spark_images.compat.command import TREES, CompileCommand, flashinfer_command, vllm_command
+from spark_images.compat.command import (
+    PATCHES,
+    TREES,
+    CompileCommand,
+    flashinfer_command,
+    sdist_command,
+    vllm_command,
+)
 from spark_images.compat.file import read_facts
 from spark_images.compat.release import flashinfer_release, vllm_release
 from spark_images.cuda_arch import Capability
 from spark_images.errors import ConfigError
+from spark_images.targets import read_targets
 
 FACTS = read_facts(Path(__file__).parents[2] / "images" / "compat.yaml")
+TARGET = next(one for one in read_targets(Path(__file__).parents[2] / "images/targets.yaml") if one.name == "gb10")
 GB10, HOPPER = Capability(12, 1), Capability(9, 0)
 
 
@@ -28,9 +37,11 @@ def of_vllm(
     )
 
 
-def edited(command: CompileCommand) -> list[str]:
+def patched(command: CompileCommand) -> list[str]:
     words = command.arguments
-    return [words[place + 1] for place, word in enumerate(words) if word == "--edit"]
+    given = [words[place + 1] for place, word in enumerate(words) if word == "--patch"]
+    assert given == [f"{PATCHES}/{patch.name}.patch" for patch in command.patches]
+    return [patch.name for patch in command.patches]
 
 
 def test_the_environment_says_architecture_and_local_sources() -> None:
@@ -43,10 +54,11 @@ def test_the_environment_says_architecture_and_local_sources() -> None:
     assert "MAX_JOBS" not in environment
 
 
-def test_what_the_gpu_never_calls_is_edited_out_unless_all_kernels_are_wanted() -> None:
-    assert edited(of_vllm()) == ["setup.py", "CMakeLists.txt"]
-    assert edited(of_vllm(all_kernels=True)) == []
-    assert edited(of_vllm(gpu=HOPPER)) == []
+def test_patches_leave_out_what_the_gpu_never_calls_unless_all_kernels_are_wanted() -> None:
+    assert patched(of_vllm()) == ["leave-out-fa3", "leave-out-cutlass-mla"]
+    assert patched(of_vllm("0.24.0")) == ["leave-out-fa3"]
+    assert patched(of_vllm(all_kernels=True)) == []
+    assert patched(of_vllm(gpu=HOPPER)) == []
 
 
 def test_a_source_that_is_lacking_takes_its_own_cmake_file_out() -> None:
@@ -61,6 +73,21 @@ def test_a_source_that_is_lacking_takes_its_own_cmake_file_out() -> None:
 def test_without_cutlass_nothing_compiles() -> None:
     with pytest.raises(ConfigError, match=r"nothing of vllm 0\.20\.2 compiles without `cutlass`"):
         of_vllm(lacking=("cutlass",))
+
+
+@pytest.mark.parametrize(
+    ("version", "script"), [("0.20.2", "use_existing_torch.py"), ("0.33.0", "tools/use_existing_torch.py")]
+)
+def test_in_an_image_it_takes_the_torch_and_the_cuda_that_are_there(version: str, script: str) -> None:
+    there = sdist_command("vllm", version, TARGET, facts=FACTS, cuda="13.1.1", image_python="3.12")
+    elsewhere = sdist_command("vllm", version, TARGET, facts=FACTS, cuda="13.1.1")
+
+    assert there.arguments == ("arm64", "--existing-torch", script, *elsewhere.arguments[1:])
+    assert dict(there.environment).items() - dict(elsewhere.environment).items() == {
+        ("SPARK_CUDA", "/usr/local/cuda"),
+        ("SPARK_TORCH", "/usr/local/lib/python3.12/dist-packages/torch"),
+    }
+    assert dict(there.environment)["VLLM_MAIN_CUDA_VERSION"] == "13.1"
 
 
 @pytest.mark.parametrize("command", [of_vllm(), of_vllm().with_units(["*/a b*.o", "x'y"])])

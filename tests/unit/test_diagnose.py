@@ -13,6 +13,7 @@ from spark_images.errors import (
     DiskFullError,
     EngineError,
     IsolationError,
+    KilledError,
     OutOfMemoryError,
     SparkImagesError,
 )
@@ -35,6 +36,7 @@ EXPECTED: dict[str, tuple[Kind, str | tuple[str, ...], str]] = {
     "disk_full_nvcc": (Kind.DISK_FULL, "<built-in>: fatal error: when writing output to /small/", "/t/small.cu"),
     "gate_again": (Kind.COMPILE_ERROR, "/t/broken.cpp:1:18: error: ", "/t/broken.cpp"),
     "gate_failed": (Kind.OUT_OF_MEMORY, "[spark] gate src/CMakeFiles/ggml-cuda.dir/mmq.cu.o failed reason=oom", MMQ),
+    "killed": (Kind.KILLED, "g++: fatal error: Killed signal terminated program cc1plus", "more.cpp"),
     "link_error": (Kind.LINK_ERROR, "main.cpp:(.text+0xc): undefined reference to `add(int, int)'", "toy"),
     "link_missing": (Kind.LINK_ERROR, "/usr/bin/ld: cannot find -lcublas", "toy"),
     "make": (Kind.MISSING_HEADER, "<command-line>: fatal error: missing_prefix.h", "/spark/scripts/src/main.cpp"),
@@ -159,7 +161,9 @@ def failed_step(
     ],
 )
 def test_every_way_to_say_out_of_memory_is_understood(line: str) -> None:
-    diagnosis = failed_step("[1/9] Building CUDA object a.o", line, "ninja: build stopped: subcommand failed.")
+    counted = "status=1 elapsed_s=9 peak_mib=8190 oom_kills=1"
+    begun, stopped = "[1/9] Building CUDA object a.o", "ninja: build stopped: subcommand failed."
+    diagnosis = failed_step(begun, line, stopped, end=counted)
     assert diagnosis.kind is Kind.OUT_OF_MEMORY
     assert diagnosis.excerpt[0] == line
 
@@ -186,10 +190,10 @@ def test_words_that_resemble_an_out_of_memory_are_not_one(line: str) -> None:
 
 
 def test_failure_that_ninja_alone_reports_as_killed_is_out_of_memory() -> None:
-    diagnosis = failed_step(
-        "FAILED: [code=137] a.o", "g++ -c /src/a.cpp -o a.o", "ninja: build stopped: subcommand failed."
-    )
-    assert (diagnosis.kind, diagnosis.file) == (Kind.OUT_OF_MEMORY, "/src/a.cpp")
+    said = ("FAILED: [code=137] a.o", "g++ -c /src/a.cpp -o a.o", "ninja: build stopped: subcommand failed.")
+    counted = failed_step(*said, end="status=1 elapsed_s=9 peak_mib=8190 oom_kills=1")
+    assert (counted.kind, counted.file) == (Kind.OUT_OF_MEMORY, "/src/a.cpp")
+    assert (failed_step(*said).kind, failed_step(*said).file) == (Kind.KILLED, "/src/a.cpp")
 
 
 def test_kill_that_only_the_cgroup_counted_is_out_of_memory() -> None:
@@ -202,6 +206,16 @@ def test_kill_that_only_the_cgroup_counted_is_out_of_memory() -> None:
     )
     assert diagnosis.kind is Kind.OUT_OF_MEMORY
     assert (diagnosis.line_number, diagnosis.file) == (5, "/build/src/flash_fwd.cu")
+
+
+@pytest.mark.parametrize("line", ["c++: fatal error: Killed signal terminated program cc1plus", "Killed", "[3/9] a.o"])
+def test_kill_that_the_kernel_did_not_count_is_somebodys(line: str) -> None:
+    end, after = "status=137 elapsed_s=9 peak_mib=8190 oom_kills=0", "while running runtime: exit status 137"
+    assert failed_step(line, end=end, after=after).kind is Kind.KILLED
+
+
+def test_kill_in_a_step_without_an_end_counts_as_one_for_memory() -> None:
+    assert failed_step("Killed", end="", after="while running runtime: exit status 137").kind is Kind.OUT_OF_MEMORY
 
 
 def test_vague_consequence_of_a_kill_is_out_of_memory() -> None:
@@ -362,6 +376,22 @@ def test_out_of_memory_names_peak_cap_file_and_what_to_type() -> None:
         "  log: ~/records/1/log.txt line 16\n"
         "\n"
         "hint: give it more with `--memory 1GiB`, or free what holds memory now"
+    )
+
+
+def test_kill_by_somebody_is_told_as_what_it_is() -> None:
+    error = error_of("killed-podman.log")
+    assert type(error) is KilledError
+    assert error.render() == (
+        "error: build of `toy` lost a process to SIGKILL in stage `compile` (step `compile`, 2 of 2)\n"
+        "  g++: fatal error: Killed signal terminated program cc1plus\n"
+        "  compilation terminated.\n"
+        "  memgate: more.o: killed again, as often as it was tried (killed, peak_mib=22 cap_mib=1024)\n"
+        "  peak 18 MiB of 1 GiB, compilers running: 1; first killed: `more.cpp`; "
+        "the kernel counted no kill for want of memory there\n"
+        "  log: ~/records/1/log.txt line 18\n"
+        "\n"
+        "hint: no limit of ours did it, but a person, a supervisor, or a daemon like earlyoom"
     )
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+import subprocess
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -67,6 +69,23 @@ def test_elf_files_differ_by_section(tmp_path: Path) -> None:
     new = object_file({".text": b"code", ".rodata": b"/build/two", ".data": b"2"})
     found = compare(tmp_path, [file("lib.so", old)], [file("lib.so", new)])
     assert found == ("layer 2: lib.so: sections .data, .rodata differ",)
+
+
+@pytest.mark.parametrize("kind", ["-c", "-shared"])
+def test_elf_files_differ_by_symbol(tmp_path: Path, kind: str) -> None:
+    if shutil.which("cc") is None:
+        pytest.skip("needs a C compiler")
+
+    def compiled(planted: int) -> bytes:
+        (tmp_path / "a.c").write_text(
+            f"const int stamp = {planted};\nint same(void) {{ return 3; }}\nint planted(void) {{ return {planted}; }}\n"
+        )
+        subprocess.run(["cc", "-O1", "-fPIC", kind, "-o", "a.out", "a.c"], cwd=tmp_path, check=True)
+        return (tmp_path / "a.out").read_bytes()
+
+    (found,) = compare(tmp_path, [file("lib.so", compiled(1))], [file("lib.so", compiled(2))])
+    assert "symbols planted, stamp" in found
+    assert "same" not in found
 
 
 def test_a_section_that_only_one_has_is_named(tmp_path: Path) -> None:

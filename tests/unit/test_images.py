@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 from copy import deepcopy
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,8 @@ from spark_images.compat.check import cuda_choice
 from spark_images.compat.file import read_facts
 from spark_images.errors import ConfigError
 from spark_images.images import Excuse, Image, read_image, read_images
-from spark_images.pins import DebSet, ImagePin, Pins, SdistPin, read_pins
+from spark_images.pins import DebSet, ImagePin, Pins, SdistPin
+from spark_images.pins_file import read_pins
 from spark_images.project import Project
 from spark_images.targets import read_targets
 
@@ -164,6 +166,25 @@ def test_an_environment_value_may_be_any_line_of_text(tmp_path: Path) -> None:
     assert read(tmp_path, changed("runtime", "env", to={"X": value})).runtime.env == (("X", value),)
 
 
+def test_what_is_installed_must_be_for_what_the_image_stands_on(tmp_path: Path) -> None:
+    pin = replace(REQUIREMENTS_PIN, name="app-wheels", base="ngc-pytorch")
+    content = changed("compile", "source", to="app-wheels")
+    assert mistake(tmp_path, content, pins=replace(PINS, pins=(*PINS.pins, pin))) == (
+        "compile: `app-wheels` is resolved for `ngc-pytorch`; on base `debian` this is an image of Debian packages"
+    )
+
+
+def test_an_image_that_an_sdist_is_compiled_in_must_say_which_cuda_and_python_it_has(tmp_path: Path) -> None:
+    released = datetime(2026, 1, 2, tzinfo=UTC)
+    sdist = SdistPin(name="app", line=1, project="app", version="1.0", sha256="1" * 64, released=released)
+    provides = (("python", "3.12"),)
+    base = ImagePin(name="base", line=2, ref="example.org/base:1", digest=f"sha256:{'1' * 64}", provides=provides)
+    content = changed("compile", to={"source": "app", "image": "base", "gib-per-job": 1})
+    assert mistake(tmp_path, content, pins=replace(PINS, pins=(*PINS.pins, sdist, base))) == (
+        "compile: `base` does not say under `provides` which cuda it has"
+    )
+
+
 def test_what_is_installed_must_be_for_the_targets_platform(tmp_path: Path) -> None:
     pin = replace(REQUIREMENTS_PIN, name="app-wheels", platform="linux/amd64")
     content = changed("compile", "source", to="app-wheels")
@@ -192,7 +213,8 @@ def test_a_runtime_set_that_is_not_resolved_for_a_target_is_refused(tmp_path: Pa
             "smoke",
             ["torch_matmull"],
             "smoke[0]: expected one of `cuda_kernel`, `torch_matmul`, `triton_kernel`, `cuda_graph`, `fp4_gemm`, "
-            "`flashinfer_attention`, `marlin`, `vllm_generate`, `llamacpp`, got `torch_matmull`; did you mean",
+            "`flashinfer_attention`, `vllm_ops`, `marlin`, `vllm_generate`, `llamacpp`, got `torch_matmull`; "
+            "did you mean",
         ),
         ("supports", {"gb1": ["debian"]}, "supports.gb1: expected a target, `gb10` as key; did you mean `gb10`?"),
         (

@@ -10,7 +10,7 @@ from elf_files import EM_X86_64, shared_library
 from values import GB10, HELLO
 
 from spark_images.errors import CheckError
-from spark_images.imagechecks import check_elf_machine, check_needed, check_setuid, check_world_writable, tree_of
+from spark_images.imagechecks import check_elf_machine, check_setuid, check_world_writable, find_library, tree_of
 from spark_images.imagefiles import extract_file, walk_files
 from spark_images.imagetest import Failure, TestResults, image_file, read_junit, run_image_tests
 from spark_images.oci import read_layout, write_root_layout
@@ -30,6 +30,9 @@ def write_layout(folder: Path, *files: tuple[str, int, bytes]) -> Path:
     return folder / "layout"
 
 
+NEEDED = (("good", "libc.so.6"), ("lonely", "libmissing.so.1"))
+
+
 def test_checks_find_what_is_wrong_in_a_layout(tmp_path: Path) -> None:
     path = write_layout(
         tmp_path,
@@ -44,7 +47,10 @@ def test_checks_find_what_is_wrong_in_a_layout(tmp_path: Path) -> None:
     tree = tree_of(image_file(entry) for entry in walk_files(read_layout(path)))
     machine = check_elf_machine(tree, "arm64")
     assert [finding.split(":")[0] for finding in machine] == ["/usr/bin/damaged", "/usr/bin/foreign"]
-    assert [finding.split(" is ")[0] for finding in check_needed(tree)] == ["/usr/bin/lonely: libmissing.so.1"]
+    assert [find_library(tree, tree[f"/usr/bin/{name}"], needed) for name, needed in NEEDED] == [
+        "/usr/lib/libc.so.6",
+        None,
+    ]
     assert check_setuid(tree) == ("/usr/bin/su: mode 4755",)
     assert check_world_writable(tree) == ("/etc/open: mode 0666",)
 

@@ -11,7 +11,8 @@ from values import DEBIAN_PIN, REQUIREMENTS_PIN, TOOLS_PIN
 from spark_images.compat.file import read_facts
 from spark_images.errors import ConfigError, StaleLockError
 from spark_images.locks import LockedDeb, LockedWheel, made_from, read_debs_lock, read_wheels_lock
-from spark_images.pins import DebSet, DebsPin, RequirementsPin, WheelsPin, read_pins
+from spark_images.pins import DebSet, DebsPin, RequirementsPin, WheelsPin
+from spark_images.pins_file import read_pins
 from spark_images.requirements import Departure
 
 REPOSITORY = Path(__file__).parents[2]
@@ -229,6 +230,7 @@ def test_the_order_in_which_a_pin_lists_things_does_not_make_its_lock_stale() ->
         replace(REQUIREMENTS_PIN, platform="linux/amd64"),
         replace(REQUIREMENTS_PIN, python="3.12"),
         replace(REQUIREMENTS_PIN, exclude_newer=REQUIREMENTS_PIN.exclude_newer.replace(day=2)),
+        replace(REQUIREMENTS_PIN, base="ngc-pytorch", provided=(("numpy", "2.1.0"),)),
         with_requirements(constraints=(Departure(name="a", version="1", because=""),)),
         with_requirements(overrides=(Departure(name="a", version="1", because=""),)),
         with_requirements(exclusions=(Departure(name="a", because=""),)),

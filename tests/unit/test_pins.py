@@ -28,8 +28,8 @@ from spark_images.pins import (
     SdistRoute,
     UrlRoute,
     WheelsPin,
-    read_pins,
 )
+from spark_images.pins_file import read_pins
 from spark_images.requirements import read_requirements
 
 REPOSITORY = Path(__file__).parents[2]
@@ -220,6 +220,32 @@ def test_a_requirements_pin_takes_the_releases_of_sdist_pins_wherever_they_stand
         packages=("a-package==1.0",),
         requirements=read_requirements(file.parent / "images/requirements.yaml"),
     )
+
+
+def on_image(**provides: str) -> dict[str, Any]:
+    """Requirements on an image that provides this."""
+    image = {"kind": "image", "ref": "example.org/base:1", "digest": f"sha256:{'1' * 64}", "provides": provides}
+    return {"schema": 1, "runtime": {**VALID["runtime"], "on": "base"}, "package": VALID["package"], "base": image}
+
+
+def test_requirements_on_an_image_know_what_it_provides(file: Path) -> None:
+    pin = read(file, on_image(torch="2.10.0a0+nv", cuda="13.1.1", python="3.11"))["runtime"]
+
+    assert isinstance(pin, RequirementsPin)
+    assert (pin.base, pin.provided) == ("base", (("torch", "2.10.0a0+nv"),))
+
+
+@pytest.mark.parametrize(
+    ("provides", "why"),
+    [
+        ({"python": "3.12"}, "runtime.python: `base` has Python 3.12"),
+        ({"torch": "main"}, "runtime.on: `base` provides torch main, which is no version of a Python project"),
+    ],
+)
+def test_requirements_do_not_go_with_every_image(file: Path, provides: dict[str, str], why: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        read(file, on_image(**provides))
+    assert why in caught.value.what
 
 
 def test_requirements_of_what_is_no_sdist_pin_are_refused(file: Path) -> None:

@@ -6,7 +6,8 @@ import json
 import re
 from pathlib import Path
 
-from spark_images.pins import GitPin, ImagePin, SdistPin, WheelsPin, read_pins
+from spark_images.pins import GitPin, ImagePin, SdistPin, WheelsPin
+from spark_images.pins_file import read_pins
 
 ROOT = Path(__file__).parents[2]
 

@@ -33,3 +33,4 @@ def test_at_least_two_builds_without_caches_are_made(
     reproduce.reproduce(project, image, *variant, cache=Cache(tmp_path), engines=named, memory_bytes=None)
     assert [options.engine for options in made] == built
     assert all(options.cold for options in made)
+    assert len({len(options.machine) for options in made}) == len(made)

@@ -163,6 +163,30 @@ def test_an_exclusion_may_be_what_makes_a_solution_possible(index: Index, tmp_pa
     assert found == {"app": "1.1", "nvidia-blas": "13.1"}
 
 
+def test_what_the_base_has_is_left_out_and_others_take_the_version_of_it(index: Index, tmp_path: Path) -> None:
+    index.put("app", "2.0", "torch==2.11.0", "lib>=1", "nvidia-blas")
+    index.put("lib", "1.3", "numpy>=2.2")
+    index.put("lib", "1.2", "numpy>=2")
+    for version in ("2.1.0", "2.2.0"):
+        index.put("numpy", version)
+    pin = replace(PIN, base="ngc", provided=(("torch", "2.10.0a0+nv"), ("numpy", "2.1.0")))
+
+    found = versions(resolve(index, replace(pin, packages=("app==2.0",)), tmp_path))
+
+    assert found == {"app": "2.0", "lib": "1.2", "nvidia-blas": "13.1"}
+
+
+def test_a_release_that_asks_for_more_than_the_base_has_is_no_solution(index: Index, tmp_path: Path) -> None:
+    index.put("app", "2.0", "numpy>=2.2")
+    for version in ("2.1.0", "2.2.0"):
+        index.put("numpy", version)
+    pin = replace(PIN, packages=("app==2.0",), base="ngc", provided=(("numpy", "2.1.0"),))
+
+    with pytest.raises(ConfigError) as caught:
+        resolve(index, pin, tmp_path)
+    assert any("numpy" in line for line in caught.value.why)
+
+
 @pytest.mark.parametrize(
     ("values", "what", "why"),
     [

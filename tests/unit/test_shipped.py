@@ -65,7 +65,8 @@ def test_what_was_measured_here_counts_before_what_is_shipped() -> None:
 def test_leaving_fa3_out_saves_more_than_a_third_of_vllm_0_20_2() -> None:
     profile = read_shipped(ROOT / "images/vllm", "gb10")[0]
     facts = read_facts(ROOT / "images/compat.yaml").vllm
-    fa3 = next(part for part in left_out(facts, vllm_release(facts, "0.20.2"), COMPONENTS_FOR) if part.name == "fa3")
+    parts = left_out(facts, vllm_release(facts, "0.20.2"), COMPONENTS_FOR)
+    fa3 = next(part for part in parts if part.component == "fa3")
 
     saved = [unit for unit in profile.units if fnmatchcase(unit.unit, fa3.units)]
 

@@ -6,6 +6,8 @@ import shutil
 import stat
 import subprocess
 import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -16,6 +18,7 @@ from small_project import make_project
 
 from spark_images.cache import Cache
 from spark_images.errors import HostProgramError
+from spark_images.exclusive import try_alone
 from spark_images.record import Outcome, RecordView, RecordWriter, Result, read_records
 from spark_images.smoke import smoke_image
 from spark_images.smoke_results import SmokeResults
@@ -155,3 +158,18 @@ def test_podman_without_a_description_of_the_gpu_says_how_to_make_one(
     with pytest.raises(HostProgramError) as caught:
         world.smoke("llamacpp")
     assert "nvidia-ctk cdi generate" in caught.value.hint
+
+
+def test_whoever_comes_second_waits_for_the_gpu(world: World, capfd: pytest.CaptureFixture[str]) -> None:
+    said = ""
+    with ThreadPoolExecutor(1) as pool:
+        with try_alone(world.cache.root / "gpu.lock") as held:  # as another process would
+            assert held
+            waiting = pool.submit(world.smoke)
+            give_up = time.monotonic() + 60
+            while "another process has the GPU" not in said and time.monotonic() < give_up:
+                time.sleep(0.05)
+                said += capfd.readouterr().err
+            assert "another process has the GPU; waiting for it" in said
+            assert not waiting.done()
+        assert waiting.result(timeout=60).colour is Colour.SKIPPED

@@ -11,7 +11,8 @@ from spark_images.compat.facts import HandOver
 from spark_images.compat.file import read_facts
 from spark_images.compat.release import Source
 from spark_images.errors import ConfigError, StaleLockError, UsageError
-from spark_images.pins import GitRoute, Pins, SdistPin, SdistRoute, TreeContent, read_pins
+from spark_images.pins import GitRoute, Pins, SdistPin, SdistRoute, TreeContent
+from spark_images.pins_file import read_pins
 from spark_images.sources import (
     LockedSource,
     SourcesInput,

@@ -70,11 +70,20 @@ def check_sums(folder: Path) -> subprocess.CompletedProcess[str]:
 
 
 def test_dockerfile_and_the_plans_scripts_are_staged(plan: Plan, scripts: Path, tmp_path: Path) -> None:
-    staged = stage(plan, tmp_path / "build", scripts=scripts, jobs=Jobs(3, 12), memory_bytes=8 << 30, **GATE)
+    staged = stage(plan, tmp_path / "build", root=scripts.parent, jobs=Jobs(3, 12), memory_bytes=8 << 30, **GATE)
     assert staged.dockerfile.read_text() == plan.dockerfile
     assert [path.name for path in staged.scripts.iterdir()] == ["step"]
     assert (staged.scripts / "step").read_bytes() == (scripts / "step").read_bytes()
     assert mode(staged.scripts / "step") == 0o755
+
+
+def test_patches_of_the_plan_lie_beside_its_scripts(plan: Plan, scripts: Path, tmp_path: Path) -> None:
+    patch = "images/vllm/patches/fix.patch"
+    (tmp_path / patch).parent.mkdir(parents=True)
+    (tmp_path / patch).write_text("a patch")
+    plan = replace(plan, patches=((patch, "1" * 64),))
+    staged = stage(plan, tmp_path / "build", root=tmp_path, jobs=Jobs(3, 12), memory_bytes=8 << 30, **GATE)
+    assert (staged.scripts / "patches/fix.patch").read_text() == "a patch"
 
 
 @pytest.mark.parametrize(
@@ -91,10 +100,22 @@ def test_the_limits_say_jobs_cap_and_whether_the_compile_cache_counts(
     plan: Plan, scripts: Path, tmp_path: Path, jobs: int, memory_bytes: int | None, cold: bool, expected: str
 ) -> None:
     options = {**GATE, "cold": cold}
-    staged = stage(plan, tmp_path / "build", scripts=scripts, jobs=Jobs(jobs, 12), memory_bytes=memory_bytes, **options)
+    staged = stage(
+        plan, tmp_path / "build", root=scripts.parent, jobs=Jobs(jobs, 12), memory_bytes=memory_bytes, **options
+    )
     secrets = dict(staged.secrets)
     assert secrets["limits"].read_text() == expected
     assert secrets["profile"].read_text() == "412 31.2 mmq.cu.o\n"
+
+
+def test_the_compile_caches_settings_come_through_the_shell_that_reads_the_limits(
+    plan: Plan, scripts: Path, tmp_path: Path
+) -> None:
+    settings = {"CCACHE_REMOTE_STORAGE": "file:/a|read-only file:/b"}
+    whole = {**GATE, "compile_cache": settings}
+    staged = stage(plan, tmp_path / "build", root=scripts.parent, jobs=Jobs(3, 12), memory_bytes=None, **whole)
+    shell = ["bash", "-c", 'set -a; . "$1"; printenv CCACHE_REMOTE_STORAGE', "-", str(dict(staged.secrets)["limits"])]
+    assert subprocess.check_output(shell, text=True) == "file:/a|read-only file:/b\n"
 
 
 def test_inputs_are_the_stores_own_files(plan: Plan, store: Store, tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 
@@ -26,13 +26,14 @@ def make_wheel(
     tag: str = "py3-none-any",
     form: str = "1.0",
     record: Mapping[str, str] = {},
+    requires: Sequence[str] = (),
 ) -> Path:
     """A wheel in `folder`. programs: the files that may be executed. record: file -> what RECORD wrongly says."""
     stem = f"{name.replace('-', '_')}-{version}"
     info = f"{stem}.dist-info"
     members = {
         **files,
-        f"{info}/METADATA": metadata(name, version).encode(),
+        f"{info}/METADATA": metadata(name, version, *requires).encode(),
         f"{info}/WHEEL": f"Wheel-Version: {form}\nRoot-Is-Purelib: true\nTag: {tag}\n".encode(),
     }
     if entry_points:

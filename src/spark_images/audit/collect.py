@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import re
+from collections import Counter
 from dataclasses import replace
+from fnmatch import fnmatchcase
 from pathlib import Path
 
 from packaging.version import InvalidVersion, Version
@@ -13,15 +16,17 @@ from spark_images.audit.facts import Library, Subject
 from spark_images.audit.installed import distributions, loader_cache, settings
 from spark_images.audit.kept import KeptSources
 from spark_images.audit.scan import Scan
-from spark_images.compat.build import COMPONENTS_FOR, Component, vllm_components
+from spark_images.compat.build import COMPONENTS_FOR, Component, left_out, vllm_components
 from spark_images.compat.file import read_facts
 from spark_images.compat.release import vllm_release
 from spark_images.errors import UsageError
 from spark_images.imagechecks import tree_of
 from spark_images.images import Image
+from spark_images.ingredients import installed_pin
 from spark_images.oci import Layout
-from spark_images.pins import RequirementsPin
-from spark_images.project import WHEEL, Project
+from spark_images.pins import SdistPin
+from spark_images.project import Project
+from spark_images.shipped import read_shipped
 from spark_images.targets import Target
 from spark_images.terminal import tell
 from spark_images.vllm.check import Checker
@@ -30,10 +35,10 @@ from spark_images.vllm.history import read_knowledge
 
 def subject_of(project: Project, image: Image, target: Target, base: str) -> Subject:
     """What the files, pins and locks of this repository say of one of its images, before it is read."""
-    locked = None
-    if isinstance(project.pins[image.compile.pin], RequirementsPin):
-        wheels = project.wheels_lock(image.compile.pin).wheels
-        locked = tuple((wheel.project, wheel.version) for wheel in wheels)
+    image = image.on(base)
+    installed = installed_pin(image, project.pins)
+    wheels = project.wheels_lock(installed.name).wheels if installed else ()
+    predicted, compiled = _predicted(project, image, target)
     return Subject(
         name=f"{image.name} for {target.name} on {base}",
         target=target,
@@ -41,19 +46,35 @@ def subject_of(project: Project, image: Image, target: Target, base: str) -> Sub
         meant=frozenset(name for name, _ in image.runtime.env),
         never_called=image.audit.never_called,
         absent=image.audit.absent,
-        locked=locked,
-        predicted=() if base.endswith(WHEEL) else _predicted(project, image, target),
+        locked=tuple((wheel.project, wheel.version) for wheel in wheels) if installed else None,
+        given=installed.provided if installed else (),
+        stands_on=bool(image.runtime.image),
+        predicted=predicted,
+        compiled=compiled,
     )
 
 
-def _predicted(project: Project, image: Image, target: Target) -> tuple[Component, ...]:
-    """What a compile of vLLM for the target is to hold; () where that is not known."""
-    names: tuple[str, ...] = getattr(project.pins[image.compile.pin], "packages", ())
-    version = next((name.partition("==")[2] for name in names if name.startswith("vllm==")), "")
-    if not version or Subject(name="", target=target, tree={}).gpu != COMPONENTS_FOR:
-        return ()
+def _predicted(
+    project: Project, image: Image, target: Target
+) -> tuple[tuple[Component, ...], tuple[tuple[str, int], ...]]:
+    """What a compile of vLLM for the target is to hold, and how many files of CUDA go into each library.
+
+    () where that is not known: of a wheel, whose makers chose the architectures, or for another GPU; the numbers only
+    where the release's own profile is shipped.
+    """
+    pin, gpu = project.pins[image.compile.pin], Subject(name="", target=target, tree={}).gpu
+    if not (isinstance(pin, SdistPin) and pin.project == "vllm" and gpu == COMPONENTS_FOR):
+        return (), ()
     facts = read_facts(project.root / "images" / "compat.yaml").vllm
-    return vllm_components(facts, vllm_release(facts, version, allow_unknown=True))
+    release = vllm_release(facts, pin.version, allow_unknown=True)
+    out = [part.units for part in left_out(facts, release, gpu)]
+    shipped = (
+        one for one in read_shipped(project.root / "images" / "vllm", target.name) if str(one.release) == pin.version
+    )
+    units = [unit.unit for profile in shipped for unit in profile.units]
+    built = (unit for unit in units if not any(fnmatchcase(unit, pattern) for pattern in out))
+    files = Counter(match[1] for unit in built if (match := re.search(r"([^/]+)\.dir/.*\.cu\.o$", unit)))
+    return vllm_components(facts, release), tuple(sorted(files.items()))
 
 
 def of_layout(about: Subject, layout: Layout, scan: Scan, sources: KeptSources, *, knowledge: Path) -> Subject:

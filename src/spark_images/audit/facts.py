@@ -100,7 +100,10 @@ class Subject:
     never_called: tuple[Excuse, ...] = ()
     absent: tuple[Excuse, ...] = ()  # distributions
     locked: tuple[tuple[str, str], ...] | None = None  # project -> version of what its lock installs
+    given: tuple[tuple[str, str], ...] = ()  # likewise, public version, of the image that it stands on
+    stands_on: bool = False  # an image with distributions of its own, more than those of `given`
     predicted: tuple[Component, ...] = ()  # what its compile of vLLM is to hold
+    compiled: tuple[tuple[str, int], ...] = ()  # library, as `_C` -> how many files of CUDA its compile of vLLM has
     unknown_variables: tuple[str, ...] = ()  # of its environment: what the release does not know
 
     @property

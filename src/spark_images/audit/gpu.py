@@ -8,6 +8,7 @@ GPU. It is one where no module of the file runs, and nobody has said that the fi
 from __future__ import annotations
 
 import posixpath
+import re
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -180,3 +181,18 @@ def not_as_predicted(subject: Subject) -> Iterator[str]:
     for component in subject.predicted:
         if missing := [str(code) for code in component.codes if code not in found]:
             yield f"{component.name}: {', '.join(missing)} is in no library of vllm ({component.source})"
+
+
+@REGISTRY.check(
+    "gpu.other-count",
+    Severity.WARN,
+    reason="each file of CUDA makes one module: another number means that some were left out, or others compiled",
+    source="images/vllm/profiles; 144 files and modules in llama.cpp b11312",
+)
+def other_count(subject: Subject) -> Iterator[str]:
+    for name, count in subject.compiled:
+        there = [one for one in subject.libraries if re.search(rf"/vllm/(?:.*/)?{re.escape(name)}\.[^/]*$", one.path)]
+        found = sum(len(library.modules) for library in there)
+        if found != count:
+            path = there[0].path if there else name
+            yield f"{path}: {found} modules, and {count} files of CUDA are compiled for it"

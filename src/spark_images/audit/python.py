@@ -97,10 +97,13 @@ def not_as_locked(subject: Subject) -> Iterator[str]:
     if subject.locked is None:
         return
     locked, found = dict(subject.locked), {one.name: one.version for one in subject.distributions}
-    for name in sorted(locked.keys() | found.keys()):
+    for name in sorted(locked.keys() | (set() if subject.stands_on else found.keys())):
         if locked.get(name) != found.get(name):
             here = found.get(name, "nothing")
             yield f"{name}: the lock says {locked.get(name, 'nothing')}, installed is {here}"
+    for name, version in subject.given:
+        if found.get(name, "").partition("+")[0] != version:
+            yield f"{name}: the image below has {version}, installed is {found.get(name, 'nothing')}"
 
 
 @REGISTRY.check(

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -56,12 +57,14 @@ def machines(folder: Path, count: int, env: Mapping[str, str], *, store: Path | 
     store: one that they share, as from a volume. Raises HostProgramError where namespaces cannot be made.
     """
     with ExitStack() as stack:
-        stack.callback(_unmount_below, folder)
+        # Sockets lie in it: with a long path each `podman run` takes ten seconds (measured with 4.3.1).
+        run = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="spark-")))
+        stack.callback(_unmount_below, folder, run)
         switch = _namespace(stack, "switch")
         _ip("-n", switch, "link", "add", "bridge", "type", "bridge")
         _ip("-n", switch, "address", "add", f"{SWITCH}/24", "dev", "bridge")
         _ip("-n", switch, "link", "set", "bridge", "up")
-        made = [_machine(switch, SWITCH, folder / "switch", env, store)]
+        made = [_machine(switch, SWITCH, folder / "switch", run / "0", env, store)]
         for number in range(1, count + 1):
             name, address = _namespace(stack, str(number)), f"10.83.0.{number + 1}"
             far = ("peer", "name", "port", "netns", name)
@@ -69,7 +72,7 @@ def machines(folder: Path, count: int, env: Mapping[str, str], *, store: Path | 
             _ip("-n", switch, "link", "set", f"port{number}", "master", "bridge", "up")
             _ip("-n", name, "address", "add", f"{address}/24", "dev", "port")
             _ip("-n", name, "link", "set", "port", "up")
-            made.append(_machine(name, address, folder / f"machine{number}", env, store))
+            made.append(_machine(name, address, folder / f"machine{number}", run / str(number), env, store))
         yield made
 
 
@@ -81,14 +84,14 @@ def _namespace(stack: ExitStack, name: str) -> str:
     return whole
 
 
-def _machine(name: str, address: str, folder: Path, env: Mapping[str, str], store: Path | None) -> Machine:
+def _machine(name: str, address: str, folder: Path, run: Path, env: Mapping[str, str], store: Path | None) -> Machine:
     folder.mkdir(parents=True)
     storage = folder / "storage.conf"
     storage.write_text(
         "[storage]\n"
         'driver = "overlay"\n'
         f"graphroot = {json.dumps(str(folder / 'containers'))}\n"
-        f"runroot = {json.dumps(str(folder / 'run'))}\n"
+        f"runroot = {json.dumps(str(run))}\n"
     )
     of_its_own = {
         "SPARK_IMAGES_CACHE": str(folder / "cache"),
@@ -99,10 +102,11 @@ def _machine(name: str, address: str, folder: Path, env: Mapping[str, str], stor
     return Machine(address=address, inside=("nsenter", f"--net=/run/netns/{name}"), env={**env, **of_its_own})
 
 
-def _unmount_below(folder: Path) -> None:
+def _unmount_below(*folders: Path) -> None:
     """A podman that was killed leaves its storage mounted on itself, and then nobody can remove the folder."""
     mounted = [line.split()[1].replace("\\040", " ") for line in Path("/proc/mounts").read_text().splitlines()]
-    for place in sorted((place for place in mounted if Path(place).is_relative_to(folder)), reverse=True):
+    ours = [place for place in mounted if any(Path(place).is_relative_to(folder) for folder in folders)]
+    for place in sorted(ours, reverse=True):
         process.capture(["umount", place])
 
 

@@ -92,6 +92,7 @@ def judge_verb(status: int, *, checks_build: bool) -> tuple[Verdict, Cause] | No
         errors.MissingError.exit_status: Cause.MISSING,
         errors.RegistryError.exit_status: Cause.NETWORK,
         errors.CompatError.exit_status: Cause.COMPAT,
+        errors.PatchError.exit_status: Cause.COMPAT,
         errors.UsageError.exit_status: Cause.COMPAT,
         errors.ConfigError.exit_status: Cause.COMPAT,
         errors.StaleLockError.exit_status: Cause.COMPAT,

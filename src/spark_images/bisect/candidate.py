@@ -10,9 +10,10 @@ from pathlib import Path
 
 from spark_images.bisect.check import run_verb
 from spark_images.errors import StaleLockError
-from spark_images.pins import DebsPin, Pins, RequirementsPin, SdistPin, WheelsPin, read_pins
+from spark_images.pins import DebsPin, Pins, RequirementsPin, SdistPin, WheelsPin
 from spark_images.pins_edit import Path as KeyPath
 from spark_images.pins_edit import edit_pin, replace_block
+from spark_images.pins_file import read_pins
 from spark_images.project import Project
 from spark_images.release_values import values_of
 from spark_images.upstream import Release, Upstream

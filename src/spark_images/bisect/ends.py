@@ -24,9 +24,9 @@ from spark_images.pins import (
     RequirementsPin,
     SdistPin,
     WheelsPin,
-    read_pins,
 )
 from spark_images.pins_edit import pin_block
+from spark_images.pins_file import read_pins
 from spark_images.process import Captured, capture
 from spark_images.project import Project
 from spark_images.registry.reference import Reference, parse_reference
