@@ -140,11 +140,12 @@ def settle(repository: Repository, top: Path) -> str:
     token = str(forge.ask("POST", f"/users/{USER}/tokens", asked, by_password=True)["sha1"])
     repository.settle(
         secrets={
-            "SPARK_IMAGES_REGISTRY_USER": USER, "SPARK_IMAGES_REGISTRY_PASSWORD": token,
+            "SPARK_IMAGES_REGISTRY_PASSWORD": token,
             "SPARK_IMAGES_SIGNING_KEY": key,
         },
         variables={
-            "SPARK_IMAGES_REGISTRY": f"{forge.server.host}/{USER}", "SPARK_IMAGES_CHECK_RUNNER": LABEL,
+            "SPARK_IMAGES_REGISTRY": f"{forge.server.host}/{USER}", "SPARK_IMAGES_REGISTRY_USER": USER,
+            "SPARK_IMAGES_CHECK_RUNNER": LABEL,
             "SPARK_IMAGES_RUNNER_ARM64": LABEL, "SPARK_IMAGES_RUNNER_AMD64": LABEL,
             "SPARK_IMAGES_UPDATE_OPTIONS": "hello --verify",
         },

@@ -67,6 +67,12 @@ def test_half_a_login_is_refused_without_showing_it() -> None:
     assert "s3cret" not in caught.value.render()
 
 
+def test_the_token_of_a_job_on_gitea_is_no_login_as_its_registry_takes_none() -> None:
+    forge = {"SPARK_IMAGES_REGISTRY": "git.example/you", "GITHUB_SERVER_URL": "https://git.example", **TOKEN}
+    assert logins(forge) == {"git.example": "somebody:t0ken"}
+    assert logins({**forge, "GITEA_ACTIONS": "true"}) == {}
+
+
 # --- annotations ------------------------------------------------------------------------------------------------------
 
 

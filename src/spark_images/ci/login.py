@@ -16,8 +16,8 @@ CONFIG = "DOCKER_AUTH_CONFIG"
 def with_login(env: Mapping[str, str]) -> dict[str, str]:
     """The environment with $DOCKER_AUTH_CONFIG for $SPARK_IMAGES_REGISTRY, and without user, password and token.
 
-    The token logs in where no user and password are set and the registry is the forge's own. RegistryError for half of
-    a login.
+    The token logs in where no user and password are set and the registry is the forge's own, but for Gitea's, which
+    lets no job's token push. RegistryError for half of a login.
     """
     left = {name: value for name, value in env.items() if name not in (USER, PASSWORD, TOKEN)}
     host = env.get(REGISTRY, "").partition("/")[0]
@@ -26,9 +26,10 @@ def with_login(env: Mapping[str, str]) -> dict[str, str]:
         there, lacking = (USER, PASSWORD) if user else (PASSWORD, USER)
         raise RegistryError(
             f"half of a login for `{host}`: ${there} is set, ${lacking} is not",
-            hint="set both as secrets of the repository or the organisation",
+            hint="set the password as a secret of the repository or the organisation, the user as a variable",
         )
-    if host and not user and env.get(TOKEN) and _of_forge(host, env.get("GITHUB_SERVER_URL", "")):
+    own = _of_forge(host, env.get("GITHUB_SERVER_URL", "")) and not env.get("GITEA_ACTIONS")
+    if host and not user and env.get(TOKEN) and own:
         user, password = env.get("GITHUB_ACTOR") or "x-access-token", env[TOKEN]
     if host and user:
         auth = base64.b64encode(f"{user}:{password}".encode()).decode()

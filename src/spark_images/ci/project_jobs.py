@@ -45,7 +45,7 @@ def update_pins_job(job: Job) -> str:
         identity = {**AUTHOR, **job.env}  # a runner has no git identity, and the verb commits
         job.steps.verb("update-pins", *words, "--json", str(job.results / "updates.json"), env=identity)
         failed, job.steps.status = job.steps.status, 0  # what was accepted before it is pushed nevertheless
-        push_updates(job, branch)
+        push_updates(job, branch, whole=not failed)
         job.steps.status = job.steps.status or failed
     return ""
 

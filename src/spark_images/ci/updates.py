@@ -30,13 +30,17 @@ def update_branch(job: Job) -> Iterator[str]:
         _git(job, "branch", "--delete", "--force", branch)
 
 
-def push_updates(job: Job, branch: str) -> None:
-    """Push the branch as `updates/<12 hex of what it proposes>`, unless it is empty or there already."""
+def push_updates(job: Job, branch: str, *, whole: bool) -> None:
+    """Push the branch as `updates/<12 hex of what it proposes>`, unless it is empty or there already.
+
+    whole: update-pins came to its end, so an empty branch says that there is nothing.
+    """
     if _git(job, "rev-parse", "--verify", "--quiet", f"refs/heads/{branch}").status:
         return  # update-pins did not get that far, and its step says why
     titles = _good(job, "log", "--format=%s", f"HEAD..{branch}").splitlines()
     if not titles:
-        job.ends("There is nothing newer to take over.")
+        if whole:
+            job.ends("There is nothing newer to take over.")
         return
     name = branch_name(titles)
     job.summary.facts += [*(("update", title) for title in titles), ("branch", name)]
