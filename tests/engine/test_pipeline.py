@@ -147,16 +147,16 @@ def test_an_edited_dockerfile_is_drift(pipeline: Pipeline, engine: Engine) -> No
 
 def test_image_tests_run_in_the_container(pipeline: Pipeline, engine: Engine) -> None:
     assert build(pipeline, engine).returncode == 0
-    before = tests_kept(pipeline)
+    before = results_kept(pipeline)
     tested = pipeline("test", "hello", "--engine", engine.name)
     assert tested.returncode == 0, tested.stdout + tested.stderr
     assert "2 passed" in tested.stdout + tested.stderr
-    (kept,) = tests_kept(pipeline) - before
+    (kept,) = results_kept(pipeline) - before
     assert kept.with_suffix(".xml").read_text().count("<testcase ") == 2
     assert [path.read_text().splitlines()[0] for path in kept.with_suffix(".logs").iterdir()] == ["+ sleep 3600"]
 
 
-def tests_kept(pipeline: Pipeline) -> set[Path]:
+def results_kept(pipeline: Pipeline) -> set[Path]:
     """Results of image tests, of all records of the engine's cache, which other tests use as well."""
     return set((pipeline.cache / "records").glob("*/tests*.json"))
 

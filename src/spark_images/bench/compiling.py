@@ -70,6 +70,11 @@ class Compiled:
     step: Step
     inputs: Mapping[str, object]  # of its plan: what was compiled, with what
 
+    @property
+    def seconds(self) -> float:
+        """Of the step, one at least: it counts whole ones, so one that was quicker took none by its log."""
+        return max(1.0, self.step.seconds)
+
 
 def warm(subject: Subject) -> Measured:
     """How much quicker the compile step is with what the compile cache holds than the newest cold one in the records.
@@ -100,7 +105,7 @@ def warm(subject: Subject) -> Measured:
     if not same:
         raise NotMeasured(f"no cold build in the records had {now.step.jobs} jobs, as this one has now")
     return Measured(
-        value=same[-1].step.seconds / now.step.seconds,
+        value=same[-1].seconds / now.seconds,
         facts=(f"cold: {told(same[-1])}", f"warm: {told(now)}", f"seconds of the step `{STEP}`, {now.engine}"),
     )
 
@@ -108,7 +113,7 @@ def warm(subject: Subject) -> Measured:
 def compiled(view: RecordView) -> Compiled | None:
     """The compile step of a record; None where none ran to its end."""
     step = next((step for step in view.result.steps if step.name == STEP), None) if view.result else None
-    if step is None or step.cached or step.status != 0 or not step.seconds:
+    if step is None or step.cached or step.status != 0:
         return None
     with (view.folder / "log.txt").open(encoding="utf-8", errors="replace") as log:
         counts = cache_counts(log)
