@@ -11,7 +11,7 @@ from spark_images.errors import HostProgramError
 from spark_images.host import BINFMT, HostFacts, read_host
 from spark_images.platforms import ARCHES
 from spark_images.process import stream
-from spark_images.terminal import tell
+from spark_images.terminal import print_table, tell
 
 MINIMUM_FREE_GIB = (
     20  # the pinned inputs, a build's layers and the image of llama.cpp, and as much again for a second one
@@ -68,7 +68,7 @@ def check_host(facts: HostFacts) -> tuple[Finding, ...]:
         _program(facts, "nvidia-smi", "GPU tests; comes with NVIDIA's driver", Standing.WITHOUT, packages=()),
     ]
     if facts.machine != "x86_64":  # there PyPI has the program
-        findings.append(_program(facts, "shellcheck", "`nox -s lint`", Standing.WITHOUT))
+        findings.append(_program(facts, "shellcheck", "`./noxw -s lint`", Standing.WITHOUT))
     tools = ("gcc", "libc6-dev")
     findings.append(
         _program(facts, "cc", "engine tests; images have compilers of their own", Standing.WITHOUT, packages=tools)
@@ -279,16 +279,11 @@ def _install(findings: Iterable[Finding], env: Mapping[str, str]) -> None:
 
 
 def _print(findings: Iterable[Finding], facts: HostFacts) -> None:
-    from rich.console import Console
-    from rich.table import Table
-
-    colours = {Standing.GOOD: "green", Standing.LACKING: "red", Standing.WITHOUT: "yellow"}
-    table = Table("", "what", "found", "for", box=None, pad_edge=False)
+    print_table(
+        ("standing", "what", "found", "for"),
+        [(finding.standing.value, finding.name, finding.found, finding.purpose) for finding in findings],
+        whole=("standing", "what"),
+    )
     for finding in findings:
-        mark = f"[{colours[finding.standing]}]{finding.standing.value}[/]"
-        table.add_row(mark, finding.name, finding.found, finding.purpose)
-    console = Console(highlight=False)
-    console.print(table)
-    for finding in findings:
-        if helps := remedy([finding], facts):
-            console.print(f"\n{finding.name}:\n  {helps}", markup=False, soft_wrap=True)
+        if finding.standing is Standing.WITHOUT and (helps := remedy([finding], facts)):
+            print(f"\n{finding.name}:\n  {helps}")  # what is lacking comes as an error with its own remedy

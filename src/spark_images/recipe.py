@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 import re
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from spark_images import forms
 from spark_images.cache import Cache
@@ -17,12 +17,9 @@ from spark_images.pins import SdistPin
 from spark_images.project import Project
 from spark_images.recipes.read import LanesRecipe, ModelRecipe, Recipe, read_recipes, releases_of
 from spark_images.recipes.server import Place, Serving, plan_servers
-from spark_images.terminal import tell
+from spark_images.terminal import print_table, tell
 from spark_images.vllm.check import Checker
 from spark_images.vllm.history import read_knowledge
-
-if TYPE_CHECKING:
-    from rich.console import Console
 
 FORMS = ("docker", "compose", "kubernetes", "systemd")
 _BY_DIGEST = re.compile(r"[a-z0-9][\w.:/-]*@sha256:[0-9a-f]{64}")
@@ -56,7 +53,10 @@ def recipe(
         refuse_unknown_env(project, image, pinned, checker)
     if name is None:
         shown = [recipe_data(one, checker, pinned) for one in recipes]
-        _print(shown, as_json, lambda console: show_recipes(shown, pinned, console))
+        if as_json:
+            print(json.dumps(shown, indent=1, ensure_ascii=False))
+        else:
+            show_recipes(shown, pinned)
         return
     chosen = next((one for one in recipes if one.name == name), None)
     if chosen is None:
@@ -66,10 +66,14 @@ def recipe(
         )
     if form is None:
         data = recipe_data(chosen, checker, pinned)
-        _print(data, as_json, lambda console: _show_recipe(data, console))
+        if as_json:
+            print(json.dumps(data, indent=1, ensure_ascii=False))
+        else:
+            _show_recipe(data)
         return
     if not pinned:
-        raise UsageError(f"no pin says which vllm image `{image}` has", hint="name the release with `--release`")
+        what = f"no pin says which release of vllm image `{image}` has"
+        raise UsageError(what, hint="name the release with `--release`")
     serving = plan_servers(chosen, pinned, checker)
     place = Place(
         image=_reference(reference, image, pinned, cache),
@@ -151,54 +155,37 @@ def _now(recipe: Recipe, release: str, checker: Checker) -> dict[str, Any]:
     }
 
 
-def show_recipes(shown: Sequence[Mapping[str, Any]], release: str, console: Console) -> None:
-    """Draw recipe_data() of all recipes as a table that fits into 80 columns."""
-    from rich import box
-    from rich.table import Table
-    from rich.text import Text
-
-    table = Table(box=box.SIMPLE_HEAD, padding=0, show_edge=False)
-    table.add_column("recipe", no_wrap=True)
-    table.add_column("vllm", overflow="fold")
-    table.add_column("GiB", justify="right", no_wrap=True)
-    table.add_column("tokens", justify="right", no_wrap=True)
-    table.add_column("seen on a GB10", overflow="fold")
+def show_recipes(shown: Sequence[Mapping[str, Any]], release: str) -> None:
+    """Print recipe_data() of all recipes as a table that fits into 80 columns."""
+    rows = []
     for one in shown:
         servers = one["now"]["servers"] if one["now"] else []
         seen = [server["seen_on_gb10"] is not None for server in servers]
-        table.add_row(
-            one["name"],
-            Text(one["releases"], style="" if servers or not release else "yellow"),
-            "+".join(f"{server['memory_gib']:.0f}" for server in servers),
-            "+".join(_argument(server["command"], "--max-model-len") for server in servers),
-            "" if not servers else "yes" if all(seen) else "in part" if any(seen) else "no",
+        rows.append(
+            (
+                one["name"],
+                one["releases"],
+                "+".join(f"{server['memory_gib']:.0f}" for server in servers),
+                "+".join(_argument(server["command"], "--max-model-len") for server in servers),
+                "" if not servers else "yes" if all(seen) else "in part" if any(seen) else "no",
+            )
         )
-    console.print(table)
+    print_table(("recipe", "vllm", "GiB", "tokens", "seen on a GB10"), rows, right=("GiB", "tokens"), whole=("recipe",))
     if release:
-        console.print(f"\nWhat stands to the right holds for vllm {release}.", markup=False)
+        print(f"\nWhat stands to the right holds for vllm {release}.")
 
 
-def _show_recipe(data: Mapping[str, Any], console: Console) -> None:
-    console.print(f"{data['name']}: {data['about']}", style="bold", markup=False)
-    console.print(f"vllm {data['releases']}", markup=False)
+def _show_recipe(data: Mapping[str, Any]) -> None:
+    print(f"{data['name']}: {data['about']}", f"vllm {data['releases']}", sep="\n")
     if data["now"] is None:
-        console.print(f"not for vllm {data['release']}" if data["release"] else "no release is named", markup=False)
+        print(f"not for vllm {data['release']}" if data["release"] else "no release is named")
         return
     for server in data["now"]["servers"]:
-        console.print(f"\n{server['name']}, {server['memory_gib']} GiB", style="bold", markup=False)
-        console.print(f"seen on a GB10: {server['seen_on_gb10'] or 'by nobody that we know'}", markup=False)
-        console.print(" ".join(server["command"]), markup=False)
+        print(f"\n{server['name']}, {server['memory_gib']} GiB")
+        print(f"seen on a GB10: {server['seen_on_gb10'] or 'by nobody that we know'}")
+        print(" ".join(server["command"]))
     for note in data["now"]["notes"]:
-        console.print(f"\n- {note['text']}\n  [{note['source']}]", markup=False)
-
-
-def _print(data: object, as_json: bool, show: Callable[[Console], None]) -> None:
-    if as_json:
-        print(json.dumps(data, indent=1, ensure_ascii=False))
-        return
-    from rich.console import Console
-
-    show(Console(file=sys.stdout, highlight=False))
+        print(f"\n- {note['text']}\n  [{note['source']}]")
 
 
 def _argument(command: Sequence[str], name: str) -> str:
@@ -226,7 +213,7 @@ def _reference(reference: str | None, image: str, release: str, cache: Cache) ->
     if not reference:
         raise UsageError(
             f"no image `{image}` with vllm {release} was pushed from here, so nobody knows where it is",
-            hint=f"`nox -s push-{image} -- --registry HOST/NAME` prints its reference; or name one with `--image`",
+            hint=f"`./noxw -s push-{image} -- --registry HOST/NAME` prints its reference; or name one with `--image`",
         )
     if not _BY_DIGEST.fullmatch(reference):
         raise UsageError(

@@ -6,8 +6,8 @@ from datetime import datetime
 from pathlib import Path
 
 from spark_images.buildlog import LogReader
-from spark_images.chart import StepChart, memory_chart
 from spark_images.files import write_text
+from spark_images.memory_chart import StepChart, memory_chart
 
 
 def draw_memory(folder: Path, reader: LogReader) -> Path | None:
@@ -26,11 +26,12 @@ def draw_memory(folder: Path, reader: LogReader) -> Path | None:
     if not steps:
         return None
     path = folder / "memory.svg"
-    write_text(path, memory_chart(_title(folder.name), steps))
+    write_text(path, memory_chart(*_title(folder.name), steps))
     return path
 
 
-def _title(record: str) -> str:
-    """`llamacpp-gb10-debian, 2026-11-21 13:56 UTC`."""
+def _title(record: str) -> tuple[str, str]:
+    """`llamacpp-gb10-debian`, and `built on 2026-11-21 at 13:56 UTC`."""
     when, _, rest = record.partition("-")
-    return f"{rest.rsplit('-', 2)[0]}, {datetime.strptime(when, '%Y%m%dT%H%M%SZ'):%Y-%m-%d %H:%M} UTC"
+    began = datetime.strptime(when, "%Y%m%dT%H%M%SZ")
+    return rest.rsplit("-", 2)[0], f"memory and compilers, from {began:%Y-%m-%d %H:%M} UTC on"

@@ -3,24 +3,26 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from spark_images.record import Outcome, RecordView
-from spark_images.units import GIB, MIB, format_duration
+from spark_images.errors import UsageError, did_you_mean
+from spark_images.layer_chart import Layer, layer_name
+from spark_images.record import RecordView, newest_built
+from spark_images.terminal import print_table
+from spark_images.text_chart import bar
+from spark_images.units import GIB, MIB, format_duration, format_size
 
-if TYPE_CHECKING:
-    from rich.console import Console
-
-_STYLES = {"built": "green", "failed": "bold red", "interrupted": "yellow", "running": "cyan"}
-_BAR = 24  # columns
+MOST = 25  # attempts that the table shows
+_COLUMNS = 24  # of a bar
 
 
 def report_data(records: Sequence[RecordView]) -> dict[str, Any]:
     """The report as JSON-able data: `attempts`, oldest first, and `images`, the newest built of each variant."""
-    newest = {(view.image, view.target, view.base): view for view in records if view.outcome is Outcome.BUILT}
-    return {"attempts": [_attempt(view) for view in records], "images": [_image(view) for view in newest.values()]}
+    return {
+        "attempts": [_attempt(view) for view in records],
+        "images": [_image(view) for view in newest_built(records).values()],
+    }
 
 
 def _attempt(view: RecordView) -> dict[str, Any]:
@@ -54,47 +56,79 @@ def _image(view: RecordView) -> dict[str, Any]:
     }
 
 
+def meant(records: Sequence[RecordView], named: str | None) -> Sequence[RecordView]:
+    """The attempts that are meant, newest first: those of an image, a record by its id or either end of it, or all.
+
+    Raises UsageError for a name that is neither.
+    """
+    newest = tuple(reversed(records))
+    if named is None:
+        return newest
+    if of_image := [view for view in newest if view.image == named]:
+        return of_image
+    fitting = [view for view in newest if view.id.startswith(named) or view.id.endswith(named)]
+    if len(fitting) > 1:
+        raise UsageError(f"`{named}` fits {len(fitting)} records", why=[view.id for view in fitting[:5]])
+    if not fitting:
+        known = {name for view in records for name in (view.id, view.image)}
+        hint = did_you_mean(named, known) or "`./noxw -s report` lists what was built"
+        raise UsageError(f"no record or image is called `{named}`", hint=hint)
+    return fitting
+
+
 def print_report(records: Sequence[RecordView], *, as_json: bool) -> None:
-    """Write the report to stdout: tables for people, one JSON document for programs."""
+    """Write the report to stdout: tables for people, which fit into 80 columns, one JSON document for programs."""
     if as_json:
         print(json.dumps(report_data(records), indent=1, ensure_ascii=False))
         return
-    from rich.console import Console
-
-    show_report(report_data(records), Console(file=sys.stdout, highlight=False))
-
-
-def show_report(data: dict[str, Any], console: Console) -> None:
-    """Draw report_data() as tables that fit into 80 columns."""
-    from rich import box
-    from rich.table import Table
-    from rich.text import Text
-
-    if not data["attempts"]:
-        console.print("Nothing was built yet. Begin with `nox -s build-llamacpp`.", markup=False)
+    if not records:
+        print("Nothing was built yet. Begin with `./noxw -s build-llamacpp`.")
         return
-    table = Table(box=box.SIMPLE_HEAD, padding=0, show_edge=False)  # the box parts columns by one space
-    for heading in ("when, UTC", "image", "engine", "outcome"):
-        table.add_column(heading, no_wrap=heading != "image", overflow="fold")
-    for heading in ("time", "peak\nGiB", "size\nMiB"):
-        table.add_column(heading, justify="right", no_wrap=True)
-    table.add_column("digest", no_wrap=True)
-    table.add_column("tests", no_wrap=True)
-    for attempt in data["attempts"]:
-        table.add_row(
-            attempt["started"][5:16].replace("T", " "),
-            Text(f"{attempt['image']} {attempt['target']}-{attempt['base']}"),
-            attempt["engine"],
-            Text(attempt["outcome"], style=_STYLES[attempt["outcome"]]),
-            "" if attempt["seconds"] is None else format_duration(attempt["seconds"]),
-            f"{attempt['peak_mib'] * MIB / GIB:.1f}" if attempt["peak_mib"] else "",
-            f"{attempt['size_bytes'] / MIB:.0f}" if attempt["size_bytes"] else "",
-            attempt["digest"].removeprefix("sha256:")[:8],
-            _tests(attempt["tests"]),
-        )
-    console.print(table)
-    for image in data["images"]:
-        _show_layers(image, console)
+    if len(records) > MOST:
+        print(f"{len(records) - MOST} older attempts are left out; `--json` has all\n")
+    print_table(
+        ("when, UTC", "image", "engine", "outcome", "time", "peak\nGiB", "size\nMiB", "digest", "tests"),
+        [_row(_attempt(view)) for view in records[-MOST:]],
+        right=("time", "peak\nGiB", "size\nMiB"),
+        whole=("when, UTC", "engine", "outcome", "digest", "tests"),
+    )
+    for view in newest_built(records).values():
+        if layers := layers_of(view):
+            print()
+            print(*layer_lines(f"{view.image} {view.target}-{view.base}", layers), sep="\n")
+
+
+def _row(attempt: dict[str, Any]) -> tuple[str, ...]:
+    return (
+        attempt["started"][5:16].replace("T", " "),
+        f"{attempt['image']} {attempt['target']}-{attempt['base']}",
+        attempt["engine"],
+        attempt["outcome"],
+        "" if attempt["seconds"] is None else format_duration(attempt["seconds"]),
+        f"{attempt['peak_mib'] * MIB / GIB:.1f}" if attempt["peak_mib"] else "",
+        f"{attempt['size_bytes'] / MIB:.0f}" if attempt["size_bytes"] else "",
+        attempt["digest"].removeprefix("sha256:")[:8],
+        _tests(attempt["tests"]),
+    )
+
+
+def layers_of(view: RecordView) -> tuple[Layer, ...]:
+    """The layers of what an attempt built; none where it built none."""
+    layers = view.result.layers if view.result else ()
+    return tuple(
+        Layer(name=layer_name(layer.what), digest=layer.digest, size_bytes=layer.size_bytes) for layer in layers
+    )
+
+
+def layer_lines(title: str, layers: Sequence[Layer]) -> tuple[str, ...]:
+    """`  504 MiB   94%  #######################  cuda`, a line for each, below a title."""
+    total = sum(layer.size_bytes for layer in layers)
+    lines = (
+        f"{format_size(layer.size_bytes):>10}  {layer.size_bytes / max(total, 1):>4.0%}  "
+        f"{bar(layer.size_bytes / max(total, 1), _COLUMNS):{_COLUMNS}}  {layer.name}"
+        for layer in layers
+    )
+    return (f"{title}: {format_size(total)} by layer", *lines)
 
 
 def _tests(tests: dict[str, Any] | None) -> str:
@@ -104,22 +138,3 @@ def _tests(tests: dict[str, Any] | None) -> str:
             return f"{passed}/{passed + len(failures)}"
         case _:
             return ""
-
-
-def _show_layers(image: dict[str, Any], console: Console) -> None:
-    from rich.table import Table
-    from rich.text import Text
-
-    total = sum(layer["size_bytes"] for layer in image["layers"])
-    if not total:
-        return
-    console.print(f"\n{image['image']} {image['target']}-{image['base']}: {total / MIB:.1f} MiB by layer", markup=False)
-    table = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0))
-    table.add_column(justify="right", no_wrap=True)
-    table.add_column(justify="right", no_wrap=True)
-    table.add_column(no_wrap=True)
-    table.add_column(overflow="ellipsis", no_wrap=True)
-    for layer in image["layers"]:
-        part = layer["size_bytes"] / total
-        table.add_row(f"{layer['size_bytes'] / MIB:.1f}", f"{part:.0%}", "#" * round(part * _BAR), Text(layer["what"]))
-    console.print(table)

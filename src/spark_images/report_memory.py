@@ -3,65 +3,49 @@
 from __future__ import annotations
 
 import json
-import sys
-from collections.abc import Sequence
+import shutil
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from spark_images.buildlog import LogReader, Step
-from spark_images.errors import UsageError, did_you_mean
+from spark_images.errors import UsageError
+from spark_images.files import write_text
 from spark_images.profile import expected_units, proposed_gib_per_job
 from spark_images.record import RecordView, measured_units
 from spark_images.record_chart import draw_memory
+from spark_images.report import meant
+from spark_images.text_chart import curve
 from spark_images.units import MIB, format_duration, format_size
-
-if TYPE_CHECKING:
-    from rich.console import Console
 
 _HUNGRIEST, _LONGEST = 10, 5
 _COLUMNS = 34  # what stands before a unit's name
 
 
-def print_memory_report(records: Sequence[RecordView], named: str | None, *, as_json: bool) -> None:
-    """Write the report of an attempt to stdout and its chart to memory.svg in the record.
+def print_memory_report(
+    records: Sequence[RecordView], named: str | None, *, as_json: bool, svg: Path | None = None
+) -> None:
+    """Write the report of an attempt to stdout, and its chart to memory.svg in the record and where svg says.
 
     named: a record's id, its beginning or its end; or an image, for the newest attempt of it that ran a step; None for
-    the newest of all. Raises UsageError for a name that is neither.
+    the newest of all. Raises UsageError for a name that is neither, and where there is nothing to draw.
     """
     data = memory_data(records, named)
-    if as_json:
-        print(json.dumps(data, indent=1, ensure_ascii=False))
-        return
-    from rich.console import Console
-
-    show_memory(data, Console(file=sys.stdout, highlight=False, soft_wrap=True))
+    if svg:
+        if data["record"] is None:
+            raise UsageError(f"there is nothing to draw: {_nothing(data)}")
+        write_text(svg, Path(data["chart"]).read_text(encoding="utf-8"))
+    print(json.dumps(data, indent=1, ensure_ascii=False) if as_json else "\n".join(memory_lines(data)))
 
 
 def memory_data(records: Sequence[RecordView], named: str | None) -> dict[str, Any]:
     """The report as JSON-able data; `record` is None where nothing was measured. Draws the chart."""
-    for view in _candidates(records, named):
+    for view in meant(records, named):
         reader = view.read_log()
         if any(reader.timeline(step.name).points for step in reader.steps):
             return _data(view, reader, draw_memory(view.folder, reader), records)
     return {"record": None, "asked": named, "attempts": len(records)}
-
-
-def _candidates(records: Sequence[RecordView], named: str | None) -> Sequence[RecordView]:
-    """The attempts that are meant, newest first."""
-    newest = tuple(reversed(records))
-    if named is None:
-        return newest
-    if of_image := [view for view in newest if view.image == named]:
-        return of_image
-    meant = [view for view in newest if view.id.startswith(named) or view.id.endswith(named)]
-    if len(meant) > 1:
-        raise UsageError(f"`{named}` fits {len(meant)} records", why=[view.id for view in meant[:5]])
-    if not meant:
-        known = {name for view in records for name in (view.id, view.image)}
-        hint = did_you_mean(named, known) or "`nox -s report` lists what was built"
-        raise UsageError(f"no record or image is called `{named}`", hint=hint)
-    return meant
 
 
 def _data(view: RecordView, reader: LogReader, chart: Path | None, records: Sequence[RecordView]) -> dict[str, Any]:
@@ -91,34 +75,39 @@ def _step(step: Step, reader: LogReader) -> dict[str, Any]:
     }
 
 
-def show_memory(data: dict[str, Any], console: Console) -> None:
-    """Draw memory_data() for people, in 80 columns."""
+def memory_lines(data: dict[str, Any]) -> Iterator[str]:
+    """memory_data() for people, as wide as the terminal."""
     if data["record"] is None:
-        if not data["attempts"]:
-            say = "Nothing was built yet. Begin with `nox -s build-llamacpp`."
-        else:
-            of = f" of `{data['asked']}`" if data["asked"] else ""
-            say = f"No attempt{of} ran a step, so none was measured: everything came from caches, or nothing began."
-        console.print(say, markup=False)
+        yield _nothing(data)
         return
     when = data["started"][5:16].replace("T", " ")
-    title = f"{data['image']} {data['target']}-{data['base']}, {when} UTC, {data['engine']}, {data['outcome']}"
-    console.print(title, style="bold", markup=False)
+    yield f"{data['image']} {data['target']}-{data['base']}, {when} UTC, {data['engine']}, {data['outcome']}"
     for step in data["steps"]:
-        for line in _sentences(step):
-            console.print(line, markup=False)
-    console.print(f"chart: {data['chart']}", markup=False)
-    units = data["units"]
-    if not units:
-        console.print(
-            "units: none was measured (every compile came from the cache, or the build has no gate)", markup=False
-        )
+        yield from step_lines(step)
+    yield f"chart: {data['chart']}"
+    if units := data["units"]:
+        yield from _units("hungriest", units[:_HUNGRIEST])
+        yield from _units("longest", sorted(units, key=lambda unit: -unit["seconds"])[:_LONGEST])
     else:
-        _show_units("hungriest", units[:_HUNGRIEST], console)
-        _show_units("longest", sorted(units, key=lambda unit: -unit["seconds"])[:_LONGEST], console)
+        yield "units: none was measured (every compile came from the cache, or the build has no gate)"
     if proposal := data["gib_per_job"]:
-        console.print(f"\n`gib-per-job: {proposal['gib']:.2f}` suits images/{data['image']}/image.yaml:", markup=False)
-        console.print(proposal["because"], markup=False)
+        yield f"\n`gib-per-job: {proposal['gib']:.2f}` suits images/{data['image']}/image.yaml:"
+        yield proposal["because"]
+
+
+def _nothing(data: dict[str, Any]) -> str:
+    if not data["attempts"]:
+        return "Nothing was built yet. Begin with `./noxw -s build-llamacpp`."
+    of = f" of `{data['asked']}`" if data["asked"] else ""
+    return f"No attempt{of} ran a step, so none was measured: everything came from caches, or nothing began."
+
+
+def step_lines(step: dict[str, Any]) -> tuple[str, ...]:
+    """What one of memory_data()'s steps took, and its memory over time as a curve of 75 columns."""
+    samples = step["samples"]
+    top = format_size(max(sample["memory_mib"] for sample in samples) * MIB)
+    end = format_duration(samples[-1]["elapsed_s"])
+    return (*_sentences(step), *curve([sample["memory_mib"] for sample in samples], top=top, end=end))
 
 
 def _sentences(step: dict[str, Any]) -> list[str]:
@@ -133,13 +122,11 @@ def _sentences(step: dict[str, Any]) -> list[str]:
     return said
 
 
-def _show_units(heading: str, units: Sequence[dict[str, Any]], console: Console) -> None:
-    room = max(20, min(console.width, 200) - _COLUMNS)
-    console.print(f"\n{'peak':>8} {'expected':>9} {'time':>7} {'tries':>5}  {heading}", style="bold", markup=False)
+def _units(heading: str, units: Sequence[dict[str, Any]]) -> Iterator[str]:
+    room = max(20, min(shutil.get_terminal_size().columns, 200) - _COLUMNS)
+    yield f"\n{'peak':>8} {'expected':>9} {'time':>7} {'tries':>5}  {heading}"
     for unit in units:
         peak, expected = (f"{unit[key]} MiB" for key in ("peak_mib", "expected_mib"))
         name = unit["unit"].replace("%20", " ")
         name = name if len(name) <= room else "…" + name[1 - room :]  # the end tells files apart
-        console.print(
-            f"{peak:>8} {expected:>9} {format_duration(unit['seconds']):>7} {unit['tries']:>5}  {name}", markup=False
-        )
+        yield f"{peak:>8} {expected:>9} {format_duration(unit['seconds']):>7} {unit['tries']:>5}  {name}"

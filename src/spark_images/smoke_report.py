@@ -10,7 +10,7 @@ from pathlib import Path
 from spark_images.errors import CheckError
 from spark_images.files import write_text
 from spark_images.smoke_results import CheckResult, SmokeResults, junit
-from spark_images.terminal import tell
+from spark_images.terminal import print_table, tell
 from spark_images.verdict import Colour
 
 UNTOLD = ("compute_capability", "driver", "free_gib", "gpu", "jit_cache")  # in the table; `device` tells most of it
@@ -22,7 +22,7 @@ def say(results: SmokeResults, *, what: str, require_gpu: bool, as_json: bool, j
         write_text(junit_file, junit(results.checks, suite=f"smoke.{what}"))
     if as_json:
         print(json.dumps(results.document(), indent=1))
-    else:
+    elif len(results.checks) > 1:  # one alone is in the sentence
         _print(results)
     if results.colour is Colour.RED:
         red = [one for one in results.checks if one.colour is not Colour.GREEN]
@@ -35,16 +35,11 @@ def say(results: SmokeResults, *, what: str, require_gpu: bool, as_json: bool, j
 
 
 def _print(results: SmokeResults) -> None:
-    from rich.console import Console
-    from rich.markup import escape
-    from rich.table import Table
-
-    colours = {Colour.GREEN: "green", Colour.RED: "red", Colour.SKIPPED: "yellow"}
-    table = Table("check", "verdict", "seconds", "what", box=None, pad_edge=False)
-    for one in results.checks:
-        mark = f"[{colours[one.colour]}]{one.colour.value}[/]"
-        table.add_row(one.check, mark, f"{one.seconds:.1f}", escape(one.sentence or "; ".join(_facts(one))))
-    Console(highlight=False).print(table)
+    rows = [
+        (one.check, one.colour.value, f"{one.seconds:.1f}", one.sentence or "; ".join(_facts(one)))
+        for one in results.checks
+    ]
+    print_table(("check", "verdict", "seconds", "what"), rows, right=("seconds",), whole=("check", "verdict"))
 
 
 def _facts(one: CheckResult) -> Iterator[str]:

@@ -20,7 +20,8 @@ from spark_images.cache import Cache
 from spark_images.errors import ConfigError, UsageError
 from spark_images.project import Project
 from spark_images.recipe import recipe
-from spark_images.record import Outcome, RecordWriter, Result, append_to_record
+from spark_images.record import Outcome, Result
+from spark_images.record_writer import RecordWriter, append_to_record
 
 IMAGES = Path(__file__).parents[2] / "images"
 RELEASE = "0.20.2"
@@ -179,7 +180,7 @@ def test_nearest_recipe_is_offered(run: Run) -> None:
 def test_without_a_pin_the_release_has_to_be_named(run: Run, root: Path) -> None:
     (root / "pins.yaml").write_text(small_project.PINS)
 
-    with pytest.raises(UsageError, match="no pin says which vllm image `vllm` has"):
+    with pytest.raises(UsageError, match="no pin says which release of vllm image `vllm` has"):
         run("gpt-oss-120b", form="docker", reference=IMAGE)
     assert run("gpt-oss-120b", form="docker", reference=IMAGE, release=RELEASE).out
 

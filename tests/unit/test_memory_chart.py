@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from spark_images.chart import StepChart, memory_chart
+from spark_images.memory_chart import StepChart, memory_chart
 from spark_images.timeline import Cut, Mark, Point
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -21,7 +21,7 @@ def step(
 
 
 def words(*steps: StepChart, title: str = "vllm-gb10-ngc") -> list[str]:
-    root = ElementTree.fromstring(memory_chart(title, steps))
+    root = ElementTree.fromstring(memory_chart(title, "", steps))
     return ["".join(text.itertext()) for text in root.iter(f"{SVG}text")]
 
 
@@ -52,22 +52,16 @@ def test_what_was_cut_short_is_marked_and_counted() -> None:
         Mark(elapsed_s=3, cut=Cut.STOPPED, unit="b.o"),
         Mark(elapsed_s=4, cut=Cut.FAILED, unit="<c>.o"),
     )
-    svg = memory_chart("x", [step([1000, 7000], marks=marks)])
-    assert "compilers▽ 2 stopped by the gate✕ 1 killed also alone" in words(step([1000, 7000], marks=marks))
+    svg = memory_chart("x", "", [step([1000, 7000], marks=marks)])
+    assert {"2 stopped by the gate", "1 killed also alone"} <= set(words(step([1000, 7000], marks=marks)))
     titles = [title.text for title in ElementTree.fromstring(svg).iter(f"{SVG}title")]
     assert "<c>.o: killed also alone" in titles
 
 
 def test_every_step_has_its_own_plot() -> None:
-    once, twice = (memory_chart("x", [step([5, 6])] * count) for count in (1, 2))
+    once, twice = (memory_chart("x", "", [step([5, 6])] * count) for count in (1, 2))
     assert twice.count("<path") == 2 * once.count("<path")
     assert int(ElementTree.fromstring(twice).get("height", "0")) > int(ElementTree.fromstring(once).get("height", "0"))
-
-
-def test_nothing_is_loaded_or_run_and_both_schemes_are_served() -> None:
-    svg = memory_chart("x", [step([5, 6])])
-    assert not re.search(r"<script|href|url\(|@import|@font-face", svg)
-    assert "prefers-color-scheme: dark" in svg
 
 
 def test_long_axis_has_few_labels() -> None:
@@ -95,12 +89,12 @@ def test_everything_stays_inside_the_card(memory: list[int], cap_mib: int, compi
         every_s=every_s,
         marks=(Mark(elapsed_s=every_s * len(memory), cut=Cut.KILLED, unit="a.o"),),
     )
-    root = ElementTree.fromstring(memory_chart("x", [chart]))
+    root = ElementTree.fromstring(memory_chart("x", "", [chart]))
     width, height = float(root.get("width", "0")), float(root.get("height", "0"))
     for line in root.iter(f"{SVG}line"):
         assert all(0 <= float(line.get(name, "-1")) <= width for name in ("x1", "x2"))
         assert all(0 <= float(line.get(name, "-1")) <= height for name in ("y1", "y2"))
-    (place,) = re.findall(r'class="memory" fill="none"[^>]* d="M([^"]*)"', memory_chart("x", [chart]))
+    (place,) = re.findall(r'class="blue" fill="none"[^>]* d="M([^"]*)"', memory_chart("x", "", [chart]))
     for pair in place.split(" L"):
         x, y = map(float, pair.split())
         assert 64 <= x <= width - 20
