@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from spark_images.cuda_arch import Arch, Code, Embedded, Kind, Module, parse_arch
 from spark_images.elf import BrokenElfError
@@ -16,8 +17,14 @@ from spark_images.errors import CheckError, ContentError, HostProgramError
 from spark_images.fatbin import CUBIN, PTX, Fatbin, is_cubin, read_fatbins
 from spark_images.files import write_bytes
 from spark_images.process import capture, quoted
-from spark_images.store import digest_of
+from spark_images.store import Store, digest_of
 
+if TYPE_CHECKING:
+    from spark_images.cache import Cache
+    from spark_images.pins import FileContent
+    from spark_images.project import Project
+
+PIN = "cuda-inspect"  # holds it; a project without GPU images needs none
 MEMBER = "nvidia/cu13/bin/cuobjdump"  # where the wheels of CUDA 13 keep it
 PART_BYTES = 64 << 20
 TIMEOUT_S = 600  # 0.1 s for 144 cubins on a quiet machine; NVIDIA's largest libraries take some seconds
@@ -35,6 +42,29 @@ class GpuCode:
 
     cubins: Mapping[str, int]
     ptx: Mapping[str, int]
+
+
+def cuobjdump_content(project: Project) -> FileContent | None:
+    """The wheel with NVIDIA's cuobjdump for this machine; None where the project pins none."""
+    from spark_images.contents import wheel_content
+    from spark_images.project import host_platform
+
+    if all(pin.name != PIN for pin in project.pins.pins):
+        return None
+    wheels = project.wheels_lock(PIN).wheels
+    return wheel_content(PIN, next(wheel for wheel in wheels if wheel.platform == host_platform()))
+
+
+def cuobjdump_of(project: Project, cache: Cache) -> Path | None:
+    """NVIDIA's cuobjdump for this machine, fetched and unpacked where it is not yet; None as cuobjdump_content."""
+    from spark_images.fetch import fetch
+
+    content = cuobjdump_content(project)
+    if content is None:
+        return None
+    store = Store(cache.store)
+    fetch((content,), store=store, quiet=True)
+    return unpack_cuobjdump(store.path(content.digest), cache.tools)
 
 
 def unpack_cuobjdump(wheel: Path, tools: Path) -> Path:

@@ -1,18 +1,12 @@
-"""Tests of a built image: a pytest plugin that gives them the image, and the runner that the verb `test` calls.
-
-pytest runs in a process of its own, so that its plugins and settings are the tests' alone. It has the terminal, so that
-further arguments such as `--pdb` work.
-"""
+"""A pytest plugin for tests of a built image: the image, its files and configuration, and containers of it."""
 
 from __future__ import annotations
 
 import json
 import os
 import socket
-import sys
-import xml.etree.ElementTree as ElementTree
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,12 +14,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from spark_images.elf import BrokenElfError, is_elf, read_elf
-from spark_images.errors import CheckError
 from spark_images.imagechecks import ImageFile, Tree, tree_of
 from spark_images.imagefiles import FileEntry, walk_files
 from spark_images.oci import read_layout
-from spark_images.process import attach, quoted
-from spark_images.terminal import tell
 
 if TYPE_CHECKING:
     import docker
@@ -33,37 +24,9 @@ if TYPE_CHECKING:
     from testinfra.host import Host
 
     from spark_images.engine.base import Engine
-    from spark_images.images import Image
-    from spark_images.project import Project
-    from spark_images.targets import Target
 
 LOGS = "containers"  # folder beside the results, a file for each container that running() started
-TEST_TIMEOUT_S = 300  # of one test with its fixtures; reading a 1 GB image takes some 10 s, all the others less
 COMMAND_TIMEOUT_S = 30  # of one command inside a container; 0.1 s each under emulation on a quiet machine
-
-
-@dataclass(frozen=True, kw_only=True)
-class Failure:
-    """One test that did not pass: its name, and the first line of why."""
-
-    test: str
-    reason: str
-
-
-@dataclass(frozen=True, kw_only=True)
-class TestResults:
-    """What came out. passed counts tests; whatever else happened to a test is a failure here, skips included."""
-
-    __test__ = False  # pytest takes every class of this name for tests
-
-    passed: int
-    failures: tuple[Failure, ...]
-    seconds: float
-
-    @property
-    def good(self) -> bool:
-        """Some tests ran and all of them passed."""
-        return self.passed > 0 and not self.failures
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,78 +41,6 @@ class Subject:
     reference: str  # its name in the engine
     engine: str
     cuobjdump: str  # the program, "" where there is none
-
-
-def run_image_tests(
-    project: Project,
-    image: Image,
-    target: Target,
-    base: str,
-    *,
-    layout: Path,
-    reference: str,
-    engine: Engine,
-    cuobjdump: Path | None,
-    results: Path,
-    pytest_args: Sequence[str] = (),
-) -> TestResults:
-    """Run images/tests, images/<name>/tests and those of its components against an image in the engine.
-
-    cuobjdump: as unpack_cuobjdump() returns it, None for a project without GPU images. results: a folder for what goes
-    to pytest and comes from it: junit.xml, and in LOGS what containers printed. Raises CheckError where pytest itself
-    failed: bad arguments, no tests.
-    """
-    results.mkdir(parents=True, exist_ok=True)
-    subject = Subject(
-        project=str(project.root),
-        image=image.name,
-        target=target.name,
-        base=base,
-        layout=str(layout),
-        reference=reference,
-        engine=engine.name,
-        cuobjdump=str(cuobjdump or ""),
-    )
-    described = results / "subject.json"
-    described.write_text(json.dumps(asdict(subject), indent=2))
-    junit = results / "junit.xml"
-    junit.unlink(missing_ok=True)
-    images = project.root / "images"
-    owners = ("", *image.on(base).compile.components, image.name)  # a component's tests hold in the whole as well
-    tests = [str(folder) for owner in owners if (folder := images / owner / "tests").is_dir()]
-    command = [sys.executable, "-m", "pytest", "-p", "spark_images.imagetest", f"--subject={described}"]
-    command += [f"--junit-xml={junit}", f"--timeout={TEST_TIMEOUT_S}", "--import-mode=importlib"]
-    command += ["-p", "no:cacheprovider", *tests, *pytest_args]
-    tell(quoted(command))
-    source = str(Path(__file__).parents[1])
-    path = os.pathsep.join(filter(None, [source, os.environ.get("PYTHONPATH", "")]))
-    env = {**os.environ, **engine.env, "PYTHONPATH": path}
-    status = attach(command, cwd=project.root, env=env)
-    if status not in (0, 1) or not junit.exists():
-        meanings = {2: "interrupted, or a test file cannot be imported", 4: "bad arguments", 5: "no test was selected"}
-        meaning = meanings.get(status, "internal error")
-        raise CheckError(
-            f"the tests of `{image.name}` did not run",
-            why=[f"pytest ended with status {status}: {meaning}", quoted(command)],
-        )
-    return read_junit(junit)
-
-
-def read_junit(junit: Path) -> TestResults:
-    """The results that pytest wrote as JUnit XML."""
-    passed, failures, seconds = 0, [], 0.0
-    for case in ElementTree.parse(junit).iter("testcase"):
-        seconds += float(case.get("time", "0"))
-        bad = next((child for child in case if child.tag in ("failure", "error", "skipped")), None)
-        if bad is None:
-            passed += 1
-        else:
-            reason = (bad.get("message") or bad.text or bad.tag).strip().splitlines()
-            failures.append(Failure(test=str(case.get("name")), reason=reason[0] if reason else bad.tag))
-    return TestResults(passed=passed, failures=tuple(failures), seconds=round(seconds, 1))
-
-
-# --- the plugin -------------------------------------------------------------------------------------------------------
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -205,7 +96,7 @@ def under_test(pytestconfig: pytest.Config) -> ImageUnderTest:
     """The image under test."""
     path: Path | None = pytestconfig.getoption("--subject")
     if path is None:
-        pytest.exit("these tests need `--subject`: run them with `nox -s test-<image>`", returncode=4)
+        pytest.exit("these tests need `--subject`: run them with `./noxw -s test-<image>`", returncode=4)
     return ImageUnderTest(Subject(**json.loads(path.read_text())))
 
 
@@ -216,7 +107,7 @@ def engine(under_test: ImageUnderTest) -> Engine:
     from spark_images.engine import choose_engine
 
     name, cache = under_test.subject.engine, Cache.from_env(os.environ)
-    return choose_engine(name, cache=cache, buildkit_image="", env=os.environ)  # no image: nothing is built here
+    return choose_engine(name, cache=cache, env=os.environ)
 
 
 @pytest.fixture(scope="session")

@@ -8,11 +8,9 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -76,13 +74,15 @@ def smoke_image(
     Without the target's GPU, or checks to run, nothing is run and the verdict is SKIPPED. Raises UsageError when it is
     not built.
     """
-    from spark_images.build import built_layout, load_into
+    from spark_images.built import built_layout, load_into
     from spark_images.engine import choose_engine
     from spark_images.workfolder import work_folder
 
     plan = project.plan(image, target, base)
     layout = built_layout(plan, cache)
-    with work_folder(cache, "smoke") as folder, _only_gpu_job(cache):
+    # One at a time on a machine: two would share its GPU's memory.
+    free = alone(cache.gpu_lock, on_wait=lambda: tell("another process has the GPU; waiting for it"))
+    with work_folder(cache, "smoke") as folder, free:
         place = Place(scripts=project.root / "scripts/smoke", python=sys.executable, work=folder, env=dict(os.environ))
         if not image.smoke:
             results = SmokeResults(colour=Colour.SKIPPED, sentence="image.yaml names no smoke check", checks=())
@@ -91,9 +91,7 @@ def smoke_image(
         first = run_check(FIRST, place, target)
         results = SmokeResults(colour=first.colour, sentence=first.sentence, checks=(first,))
         if first.colour is Colour.GREEN:
-            chosen = choose_engine(
-                engine, cache=cache, buildkit_image=project.buildkit_image(os.environ), env=os.environ
-            )
+            chosen = choose_engine(engine, cache=cache, env=os.environ)
             reference = load_into(chosen, layout, image=plan.image, plan_id=plan.plan_id)
             tell(f"smoke checks of {image.name} for {target.name} in {chosen.name}: {reference}")
             entrypoint = layout.config.get("config", {}).get("Entrypoint") or ()
@@ -103,33 +101,21 @@ def smoke_image(
     return results
 
 
-@contextmanager
-def _only_gpu_job(cache: Cache) -> Iterator[None]:
-    """One at a time on a machine: two would share its GPU's memory. The lock ends with the process that holds it."""
-    with alone(cache.root / "gpu.lock", on_wait=lambda: tell("another process has the GPU; waiting for it")):
-        yield
-
-
 def _keep(results: SmokeResults, plan: Plan, digest: str, folder: Path, cache: Cache) -> None:
     """The results and logs into the build's record, JUnit XML beside them, and the verdict."""
-    from spark_images.record import append_to_record, last_built_from, read_records
+    from spark_images.record_writer import append_to_last
     from spark_images.verdict import Gate, Verdict
     from spark_images.verdicts import keep_verdict
 
-    when = datetime.now(UTC)
-    if record := last_built_from(read_records(cache.records), plan.plan_id):
-        document = {**results.document(), "digest": digest, "when": when.isoformat(timespec="seconds")}
-        kept = append_to_record(record.folder, "smoke", document)
+    if kept := append_to_last(cache, plan.plan_id, "smoke", {**results.document(), "digest": digest}):
         write_text(kept.with_suffix(".xml"), junit(results.checks, suite=f"smoke.{plan.image}.{plan.target}"))
         for log in folder.glob("*.log"):
-            shutil.copyfile(log, record.folder / f"{kept.stem}-{log.name}")
+            shutil.copyfile(log, kept.with_name(f"{kept.stem}-{log.name}"))
     gpu = str(results.checks[0].facts.get("gpu", "no GPU")) if results.checks else "nothing to run"
     evidence = f"{results.sentence} ({gpu})"
-    keep_verdict(
-        cache,
-        plan.plan_id,
-        Verdict(gate=Gate.SMOKE, colour=results.colour, digest=digest, when=when, evidence=evidence),
-    )
+    now = datetime.now(UTC)
+    verdict = Verdict(gate=Gate.SMOKE, colour=results.colour, digest=digest, when=now, evidence=evidence)
+    keep_verdict(cache, plan.plan_id, verdict)
 
 
 def smoke_host(
@@ -168,7 +154,7 @@ def run_check(check: str, place: Place, target: Target | None) -> CheckResult:
         try:
             status = stream(command, on_line, env=place.env, timeout_s=limit_s)
         except HostProgramError as err:
-            if not isinstance(err.__cause__, subprocess.TimeoutExpired):  # it was not even started
+            if not err.timed_out:  # it was not even started
                 raise
             result = read_result(check, lines, status=124, hangs_s=limit_s)
         else:

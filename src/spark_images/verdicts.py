@@ -6,7 +6,8 @@ from pathlib import Path
 
 from spark_images.cache import Cache
 from spark_images.files import read_json
-from spark_images.record import append_to_record, last_built_from, read_records
+from spark_images.record import last_built_from, read_records
+from spark_images.record_writer import append_to_record
 from spark_images.verdict import RECORD_KIND, Verdict, read_verdict
 
 
@@ -30,4 +31,4 @@ def kept_verdicts(cache: Cache, plan_id: str) -> tuple[Verdict, ...]:
 
 
 def _elsewhere(cache: Cache, plan_id: str) -> Path:
-    return cache.root / "verdicts" / plan_id
+    return cache.verdicts / plan_id

@@ -7,13 +7,25 @@ import json
 import random
 import tarfile
 from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 
+from spark_images.cache import Cache
 from spark_images.imageconfig import PLAN_LABEL
+from spark_images.images import Image
 from spark_images.layout_writer import new_layout
 from spark_images.oci import Layout, read_layout
 from spark_images.project import Project
+from spark_images.registry.client import Client
+from spark_images.registry.forms import ZSTD, in_form, tag_of_form
+from spark_images.registry.history import Move
+from spark_images.registry.push import push_layout
+from spark_images.registry.reference import Repository
+from spark_images.registry.tags import promote, rollback
 from spark_images.targets import Target
+from spark_images.verdict import Colour, Gate, Verdict
+from spark_images.verdicts import keep_verdict
 
 EPOCH = "2026-01-01T00:00:00Z"
 NAME = "noise"
@@ -71,9 +83,13 @@ def _tar(files: Mapping[str, bytes]) -> bytes:
     return out.getvalue()
 
 
+def plan_id_of(layout: Layout) -> str:
+    return str(layout.config["config"]["Labels"][PLAN_LABEL])
+
+
 def plan_tag(layout: Layout) -> str:
     """What an image is pushed under."""
-    return str(layout.config["config"]["Labels"][PLAN_LABEL])[:12]
+    return plan_id_of(layout)[:12]
 
 
 def make_project(folder: Path) -> Project:
@@ -91,3 +107,46 @@ def make_project(folder: Path) -> Project:
 
 def target_of(project: Project, name: str) -> Target:
     return next(target for target in project.targets if target.name == name)
+
+
+@dataclass
+class Place:
+    """A machine, and a repository of the test's own for an image."""
+
+    folder: Path
+    project: Project
+    cache: Cache
+    client: Client
+    image: Image
+
+    def push(self, layout: Layout, layers: str = ZSTD) -> str:
+        """The digest of the form that is pushed."""
+        with in_form(layout, layers, self.cache) as form:
+            return push_layout(
+                self.client, form, tag_of_form(plan_id_of(layout), layers), states=self.cache.uploads
+            ).manifest.digest
+
+    def judge(self, layout: Layout, *gates: Gate, colour: Colour = Colour.GREEN, evidence: str = "12 checks") -> None:
+        for gate in gates:
+            now = datetime.now(UTC)
+            verdict = Verdict(gate=gate, colour=colour, digest=layout.manifest_digest, when=now, evidence=evidence)
+            keep_verdict(self.cache, plan_id_of(layout), verdict)
+
+    def promote(self, layout: Layout, target: str = "gb10", base: str = "debian", layers: str = ZSTD) -> Move | None:
+        where, plan_id = target_of(self.project, target), plan_id_of(layout)
+        return promote(
+            self.project, self.image, where, base, client=self.client, plan_id=plan_id, cache=self.cache, layers=layers
+        )
+
+    def rollback(self, target: str = "gb10", to: str = "") -> Move:
+        return rollback(self.image, target_of(self.project, target), "debian", client=self.client, to=to)
+
+    def tag(self, name: str) -> str | None:
+        found = self.client.manifest(name)
+        return found.digest if found else None
+
+
+def make_place(host: str, folder: Path, image: Image, test: str) -> Place:
+    """folder: of the test's own. test: its name."""
+    repository = Repository(host=host, name=f"test{abs(hash(test))}/{NAME}")
+    return Place(folder, make_project(folder / "project"), Cache(folder / "cache"), Client(repository), image)

@@ -35,9 +35,9 @@ from spark_images.registry.artifacts import read_artifact, referrers
 from spark_images.registry.client import Client
 from spark_images.registry.describe import describe
 from spark_images.registry.manifest import MANIFEST, Manifest
-from spark_images.registry.pull import Offer, read_offer
+from spark_images.registry.offer import Offer, read_offer
 from spark_images.registry.push import push_layout
-from spark_images.registry.reference import Reference, Repository
+from spark_images.registry.reference import Repository
 from spark_images.registry.statements import attach_statement, attached_statements, attached_verdicts
 from spark_images.registry.verification import verify_offer
 from spark_images.verdict import Colour, Gate, Verdict
@@ -88,7 +88,6 @@ class Pushed:
     plan: Plan
     layout: Layout
     client: Client
-    repository: Repository
     cache: Cache
     project: Project
 
@@ -98,7 +97,6 @@ class Pushed:
             self.plan,
             self.layout,
             client=self.client,
-            repository=self.repository,
             manifest=self.manifest,
             cache=self.cache,
             signer=signer,
@@ -110,10 +108,10 @@ class Pushed:
 
     @property
     def offer(self) -> Offer:
-        return read_offer(self.client, Reference(repository=self.repository, tag=plan_tag(self.layout)))
+        return read_offer(self.client, plan_tag(self.layout))
 
     def predicate(self, kind: str) -> dict[str, Any]:
-        (found,) = attached_statements(self.client, self.repository, self.layout.manifest_digest, kind, None)
+        (found,) = attached_statements(self.client, self.layout.manifest_digest, kind, None)
         return dict(found.predicate)
 
 
@@ -123,11 +121,10 @@ def pushed(registry: Registry, tmp_path: Path, request: pytest.FixtureRequest) -
     project = Project(tmp_path)
     project.__dict__["pins"] = PINS
     layout = write_image(tmp_path / "image", sizes=(1000,), plan_id=plan.plan_id, pins=dict(plan.pins), files=FILES)
-    client = Client(registry.host, env=os.environ)
-    repository = Repository(host=registry.host, name=f"test{abs(hash(request.node.name))}/noise")
+    client = Client(Repository(host=registry.host, name=f"test{abs(hash(request.node.name))}/noise"))
     cache = Cache(tmp_path / "cache")
-    push_layout(client, layout, repository, plan_tag(layout), states=cache.uploads)
-    return Pushed(plan, layout, client, repository, cache, project)
+    push_layout(client, layout, plan_tag(layout), states=cache.uploads)
+    return Pushed(plan, layout, client, cache, project)
 
 
 def cosign(*words: str) -> subprocess.CompletedProcess[str]:
@@ -187,11 +184,9 @@ def test_provenance_is_valid_slsa_with_every_input_of_the_plan(pushed: Pushed) -
 def test_statements_are_valid_in_toto(pushed: Pushed) -> None:
     pushed.describe(None)
     checked = 0
-    for entry in referrers(pushed.client, pushed.repository, pushed.layout.manifest_digest):
+    for entry in referrers(pushed.client, pushed.layout.manifest_digest):
         theirs = TheirStatement.copy_from_pb(
-            ParseDict(
-                json.loads(read_artifact(pushed.client, pushed.repository, entry.digest)), TheirStatement([], "", {}).pb
-            )
+            ParseDict(json.loads(read_artifact(pushed.client, entry.digest)), TheirStatement([], "", {}).pb)
         )
         theirs.validate()
         checked += 1
@@ -202,7 +197,7 @@ def test_describing_twice_attaches_nothing_twice(pushed: Pushed, keys: Path) -> 
     signer = find_signer(str(keys / "signing.key"))
     for _ in range(2):
         pushed.describe(signer)
-    found = referrers(pushed.client, pushed.repository, pushed.layout.manifest_digest)
+    found = referrers(pushed.client, pushed.layout.manifest_digest)
     kinds = [entry.annotations["dev.sigstore.bundle.predicateType"] for entry in found]
     assert sorted(kinds) == sorted([sbom.PREDICATE_TYPE, provenance.PREDICATE_TYPE, SIGNED_IMAGE])
 
@@ -210,7 +205,7 @@ def test_describing_twice_attaches_nothing_twice(pushed: Pushed, keys: Path) -> 
 @needs_cosign
 def test_cosign_accepts_the_signature_by_our_key_and_by_no_other(pushed: Pushed, keys: Path) -> None:
     pushed.describe(find_signer(str(keys / "signing.key")))
-    reference = pushed.repository.at(pushed.layout.manifest_digest)
+    reference = pushed.client.at(pushed.layout.manifest_digest)
     options = ["--insecure-ignore-tlog=true", "--allow-http-registry"]
     good = cosign("verify", "--key", str(keys / "signing.pub"), *options, reference)
     assert good.returncode == 0, good.stderr
@@ -222,7 +217,7 @@ def test_cosign_accepts_the_signature_by_our_key_and_by_no_other(pushed: Pushed,
 @pytest.mark.parametrize("kind", ["cyclonedx", "slsaprovenance1"])
 def test_cosign_verifies_sbom_and_provenance(pushed: Pushed, keys: Path, kind: str) -> None:
     pushed.describe(find_signer(str(keys / "signing.key")))
-    reference = pushed.repository.at(pushed.layout.manifest_digest)
+    reference = pushed.client.at(pushed.layout.manifest_digest)
     options = ["--insecure-ignore-tlog=true", "--allow-http-registry", "--type", kind]
     good = cosign("verify-attestation", "--key", str(keys / "signing.pub"), *options, reference)
     assert good.returncode == 0, good.stderr
@@ -233,12 +228,12 @@ def test_cosign_verifies_sbom_and_provenance(pushed: Pushed, keys: Path, kind: s
 def test_what_cosign_signs_we_accept(pushed: Pushed, tmp_path: Path) -> None:
     made = subprocess.run([str(COSIGN), "generate-key-pair"], cwd=tmp_path, env={**os.environ, "COSIGN_PASSWORD": ""})
     assert made.returncode == 0
-    reference = pushed.repository.at(pushed.layout.manifest_digest)
+    reference = pushed.client.at(pushed.layout.manifest_digest)
     options = ["--tlog-upload=false", "--use-signing-config=false", "--allow-http-registry"]
     signed = cosign("sign", "--key", str(tmp_path / "cosign.key"), *options, reference)
     assert signed.returncode == 0, signed.stderr
     key = find_public_key(str(tmp_path / "cosign.pub"))
-    assert attached_statements(pushed.client, pushed.repository, pushed.layout.manifest_digest, SIGNED_IMAGE, key)
+    assert attached_statements(pushed.client, pushed.layout.manifest_digest, SIGNED_IMAGE, key)
 
 
 def test_verification_accepts_what_was_signed(pushed: Pushed, keys: Path) -> None:
@@ -271,20 +266,20 @@ def test_an_image_that_was_altered_after_signing_is_refused(pushed: Pushed, keys
     """Somebody puts another image under the tag and hangs the old one's signatures on it."""
     pushed.describe(find_signer(str(keys / "signing.key")))
     altered = write_image(tmp_path / "altered", plan_id=pushed.plan.plan_id, pins=dict(pushed.plan.pins), seed=9)
-    push_layout(pushed.client, altered, pushed.repository, "altered", states=pushed.cache.uploads)
+    push_layout(pushed.client, altered, "altered", states=pushed.cache.uploads)
     stolen = replace(pushed, layout=altered)
-    for entry in referrers(pushed.client, pushed.repository, pushed.layout.manifest_digest):
+    for entry in referrers(pushed.client, pushed.layout.manifest_digest):
         from spark_images.registry.artifacts import Artifact, attach
 
-        data = read_artifact(pushed.client, pushed.repository, entry.digest)
+        data = read_artifact(pushed.client, entry.digest)
         kind = entry.artifact_type
         artifact = Artifact(
             artifact_type=kind, media_type=kind, data=data, annotations=tuple(entry.annotations.items())
         )
-        attach(pushed.client, pushed.repository, artifact, stolen.manifest)
+        attach(pushed.client, artifact, stolen.manifest)
     key = find_public_key(str(keys / "signing.pub"))
     assert key
-    offer = read_offer(pushed.client, Reference(repository=pushed.repository, tag="altered"))
+    offer = read_offer(pushed.client, "altered")
     with pytest.raises(SignatureError, match="is not signed by the key"):
         verify_offer(pushed.client, offer, key)
 
@@ -294,11 +289,11 @@ def test_a_label_that_says_other_pins_than_the_provenance_is_refused(
 ) -> None:
     pins = {**dict(pushed.plan.pins), "hello": "b13 of somebody else"}
     lying = write_image(tmp_path / "lying", plan_id=pushed.plan.plan_id, pins=pins, seed=9)
-    push_layout(pushed.client, lying, pushed.repository, "lying", states=pushed.cache.uploads)
+    push_layout(pushed.client, lying, "lying", states=pushed.cache.uploads)
     replace(pushed, layout=lying).describe(find_signer(str(keys / "signing.key")))
     key = find_public_key(str(keys / "signing.pub"))
     assert key
-    offer = read_offer(pushed.client, Reference(repository=pushed.repository, tag="lying"))
+    offer = read_offer(pushed.client, "lying")
     with pytest.raises(SignatureError, match="is not what its provenance says") as caught:
         verify_offer(pushed.client, offer, key)
     assert "pin `hello`: its label says b13 of somebody else" in caught.value.render()
@@ -308,9 +303,9 @@ def test_a_changed_byte_in_a_signed_statement_breaks_it(pushed: Pushed, keys: Pa
     signer, key = find_signer(str(keys / "signing.key")), find_public_key(str(keys / "signing.pub"))
     assert key
     statement = Statement(digest=pushed.layout.manifest_digest, predicate_type=SIGNED_IMAGE, predicate={})
-    attach_statement(pushed.client, pushed.repository, pushed.manifest, statement, signer)
-    (entry,) = referrers(pushed.client, pushed.repository, pushed.layout.manifest_digest)
-    bundle = json.loads(read_artifact(pushed.client, pushed.repository, entry.digest))
+    attach_statement(pushed.client, pushed.manifest, statement, signer)
+    (entry,) = referrers(pushed.client, pushed.layout.manifest_digest)
+    bundle = json.loads(read_artifact(pushed.client, entry.digest))
     assert open_bundle(json.dumps(bundle).encode(), key.signed) == statement.encoded()
     other = Statement(digest="sha256:" + "0" * 64, predicate_type=SIGNED_IMAGE, predicate={}).encoded()
     import base64
@@ -326,8 +321,8 @@ def test_verdicts_travel_with_the_image(pushed: Pushed, keys: Path) -> None:
     keep_verdict(pushed.cache, pushed.plan.plan_id, verdict)
     pushed.describe(find_signer(str(keys / "signing.key")))
     digest = pushed.layout.manifest_digest
-    assert attached_verdicts(pushed.client, pushed.repository, digest) == (verdict,)
-    assert attached_verdicts(pushed.client, pushed.repository, digest, find_public_key(str(keys / "other.pub"))) == ()
+    assert attached_verdicts(pushed.client, digest) == (verdict,)
+    assert attached_verdicts(pushed.client, digest, find_public_key(str(keys / "other.pub"))) == ()
 
 
 def test_a_key_that_a_program_holds_signs_as_well(pushed: Pushed, keys: Path, tmp_path: Path) -> None:

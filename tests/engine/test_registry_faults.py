@@ -37,9 +37,10 @@ from spark_images.layout_writer import new_layout
 from spark_images.oci import Layout, read_layout
 from spark_images.registry import upload
 from spark_images.registry.client import Client
-from spark_images.registry.pull import pull_layout, read_offer
+from spark_images.registry.offer import read_offer
+from spark_images.registry.pull import pull_layout
 from spark_images.registry.push import Pushed, push_layout
-from spark_images.registry.reference import Reference, Repository
+from spark_images.registry.reference import Repository
 from spark_images.registry.upload import Sent
 
 pytestmark = pytest.mark.skipif(not (DEBIANS or DISTRIBUTION), reason="needs docker-registry (or registry)")
@@ -116,18 +117,16 @@ class Pusher:
         self.name = f"test/r{os.getpid()}-{time.monotonic_ns()}"
 
     def client(self, host: str) -> Client:
-        client = Client(host, env=os.environ)
+        client = Client(Repository(host=host, name=self.name))
         client.patience = replace(client.patience, backoff_s=0.02, timeout_s=20)
         return client
 
     def __call__(self, host: str, tag: str = TAG) -> Pushed:
-        return push_layout(
-            self.client(host), self.layout, Repository(host=host, name=self.name), tag, states=self.states
-        )
+        return push_layout(self.client(host), self.layout, tag, states=self.states)
 
     def at(self, host: str, tag: str = TAG) -> str | None:
         """The digest that the tag has, asked without the proxy."""
-        found = self.client(host).manifest(Repository(host=host, name=self.name), tag)
+        found = self.client(host).manifest(tag)
         return found.digest if found else None
 
 
@@ -270,8 +269,7 @@ def test_a_blob_that_vanishes_from_under_a_tag_is_brought_back_by_the_same_comma
 ) -> None:
     push(proxy.host)
     lost = push.layout.layers[0].digest
-    repository = Repository(host=proxy.host, name=push.name)
-    push.client(proxy.host).ask("DELETE", f"{repository.name}/blobs/{lost}", good=(202,))
+    push.client(proxy.host).ask("DELETE", f"blobs/{lost}", good=(202,))
     assert shared.broken_tags() != []
     pushed = push(proxy.host)
     assert (pushed.tagged, pushed.blobs[lost]) == (False, Sent.UPLOADED)
@@ -310,8 +308,8 @@ def test_tokens_that_expire_all_the_time_are_renewed(push: Pusher, shared: Regis
     with fault_proxy(shared.host, guard) as proxy:
         proxy.add("PATCH", "", slow(500 * KIB), times=None)
         config.write_text(f'{{"auths": {{"{proxy.host}": {{"username": "spark", "password": "pw-5ecret"}}}}}}')
-        client = Client(proxy.host, env={"REGISTRY_AUTH_FILE": str(config)})
-        push_layout(client, push.layout, Repository(host=proxy.host, name=push.name), TAG, states=push.states)
+        client = Client(Repository(host=proxy.host, name=push.name), env={"REGISTRY_AUTH_FILE": str(config)})
+        push_layout(client, push.layout, TAG, states=push.states)
     assert push.at(shared.host) == push.layout.manifest_digest
     assert len(guard.issued) > 3
     assert any(scope.endswith(":pull,push") for scope in guard.scopes[-1])
@@ -323,9 +321,9 @@ def test_a_login_that_is_refused_is_told_once_and_says_where_to_log_in(
     with fault_proxy(shared.host, Guard("spark", "right")) as proxy:
         config = tmp_path / "config.json"
         config.write_text(f'{{"auths": {{"{proxy.host}": {{"username": "spark", "password": "wr0ng-pw"}}}}}}')
-        client = Client(proxy.host, env={"REGISTRY_AUTH_FILE": str(config)})
+        client = Client(Repository(host=proxy.host, name=push.name), env={"REGISTRY_AUTH_FILE": str(config)})
         with pytest.raises(RegistryError, match="refuses access") as caught:
-            push_layout(client, push.layout, Repository(host=proxy.host, name=push.name), TAG, states=push.states)
+            push_layout(client, push.layout, TAG, states=push.states)
     assert "wr0ng-pw" not in caught.value.render()
     assert f"docker login {proxy.host}" in caught.value.hint
 
@@ -369,7 +367,7 @@ def test_a_registry_whose_disk_is_full_is_told_so_and_takes_the_rest_later(push:
 
 
 PUSH = """
-import os, sys
+import sys
 from pathlib import Path
 from spark_images.oci import read_layout
 from spark_images.registry import upload
@@ -379,8 +377,7 @@ from spark_images.registry.reference import Repository
 host, name, tag, states, *layouts = sys.argv[1:]
 upload.FIRST_CHUNK = upload.MOST_CHUNK = 256 << 10
 for layout in layouts:
-    push_layout(Client(host, env=os.environ), read_layout(Path(layout)), Repository(host=host, name=name), tag,
-                states=Path(states))
+    push_layout(Client(Repository(host=host, name=name)), read_layout(Path(layout)), tag, states=Path(states))
 """
 
 
@@ -410,10 +407,7 @@ def test_killed_at_random_points_no_tag_is_broken_and_complete_blobs_are_not_sen
         running.wait()
         assert shared.broken_tags() == [], round_number
         client = push.client(shared.host)
-        repository = Repository(host=shared.host, name=push.name)
-        there = {
-            layer.digest for layer in push.layout.layers if client.has_blob(repository, layer.digest, layer.size_bytes)
-        }
+        there = {layer.digest for layer in push.layout.layers if client.has_blob(layer.digest, layer.size_bytes)}
         again = push(proxy.host)
         assert {digest for digest, how in again.blobs.items() if how is Sent.PRESENT} >= there, round_number
         assert push.at(shared.host) == push.layout.manifest_digest
@@ -497,9 +491,7 @@ def test_a_layer_of_another_repository_is_mounted_and_not_sent(push: Pusher, pro
     push(proxy.host)
     push.name = f"{first}-other"
     mounts = [Repository(host=proxy.host, name=first)]
-    here = Repository(host=proxy.host, name=push.name)
-    client = push.client(proxy.host)
-    pushed = push_layout(client, push.layout, here, TAG, states=push.states, mounts=mounts)
+    pushed = push_layout(push.client(proxy.host), push.layout, TAG, states=push.states, mounts=mounts)
     assert pushed.blobs[push.layout.layers[0].digest] is Sent.MOUNTED
     assert pushed.sent_bytes < 1 << 20
     assert shared.broken_tags() == []
@@ -507,10 +499,9 @@ def test_a_layer_of_another_repository_is_mounted_and_not_sent(push: Pusher, pro
 
 def pull_from(push: Pusher, host: str, cache: Cache) -> int:
     client = push.client(host)
-    wanted = Reference(repository=Repository(host=host, name=push.name), digest=push.layout.manifest_digest)
-    pulled = pull_layout(client, read_offer(client, wanted), cache)
+    pulled = pull_layout(client, read_offer(client, push.layout.manifest_digest), cache)
     assert pulled is not None
-    return pulled.fetched_bytes
+    return pulled
 
 
 @pytest.mark.parametrize(

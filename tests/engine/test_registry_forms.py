@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import gzip
 import json
-import os
 import subprocess
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
-from datetime import UTC, datetime, timedelta
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from registries import DEBIANS, DISTRIBUTION, Registry, distribution
-from registry_images import make_project, plan_tag, target_of, write_image
+from registry_images import Place, make_place, plan_tag, write_image
 from tiny import NATIVE
 from values import HELLO
 
@@ -22,17 +20,13 @@ from spark_images.engine.base import Engine
 from spark_images.errors import CanonicalError, PromotionError
 from spark_images.layers import TAR_GZIP
 from spark_images.oci import Layout, read_layout
-from spark_images.project import Project
-from spark_images.registry.client import Client
 from spark_images.registry.explanation import explain
-from spark_images.registry.forms import FORM_OF, GZIP, ZSTD, in_form, tag_of_form, write_gzip
+from spark_images.registry.forms import GZIP, ZSTD, write_gzip
 from spark_images.registry.listing import read_listing
-from spark_images.registry.pull import Offer, pull_layout, read_offer
+from spark_images.registry.offer import FORM_OF, read_offer
+from spark_images.registry.pull import pull_layout
 from spark_images.registry.push import push_layout
-from spark_images.registry.reference import Reference, Repository
-from spark_images.registry.tags import promote, rollback
-from spark_images.verdict import Colour, Gate, Verdict
-from spark_images.verdicts import keep_verdict
+from spark_images.verdict import Gate
 
 pytestmark = pytest.mark.skipif(not (DEBIANS or DISTRIBUTION), reason="needs docker-registry (or registry)")
 
@@ -45,66 +39,19 @@ def registry(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Registry]:
         yield registry
 
 
-@dataclass
-class Place:
-    """A machine, and the repository of the test's own."""
-
-    folder: Path
-    project: Project
-    cache: Cache
-    client: Client
-    repository: Repository
-
-    def built(self, seed: int = 1, arch: str = "arm64") -> Layout:
-        """An image where a build would put it."""
-        plan_id = f"{seed:064x}"[::-1]
-        return write_image(self.cache.images / plan_id, seed=seed, plan_id=plan_id, arch=arch)
-
-    def push(self, layout: Layout, layers: str) -> str:
-        """The digest of the form that is pushed."""
-        with in_form(layout, layers, self.cache) as form:
-            tag = tag_of_form(plan_tag(layout), layers)
-            return push_layout(self.client, form, self.repository, tag, states=self.cache.uploads).digest
-
-    def judge(self, layout: Layout, *gates: Gate) -> None:
-        for gate in gates:
-            verdict = Verdict(
-                gate=gate,
-                colour=Colour.GREEN,
-                digest=layout.manifest_digest,
-                when=datetime.now(UTC) - timedelta(hours=1),
-                evidence="12 checks",
-            )
-            keep_verdict(self.cache, layout.path.name, verdict)
-
-    def promote(self, layout: Layout, layers: str) -> None:
-        where = target_of(self.project, "gb10")
-        promote(
-            self.project, IMAGE, where, "debian", client=self.client, repository=self.repository,
-            plan_id=layout.path.name, cache=self.cache, layers=layers,
-        )  # fmt: skip
-
-    def offer(self, digest: str) -> Offer:
-        return read_offer(self.client, Reference(repository=self.repository, digest=digest))
-
-    def tag(self, name: str) -> str | None:
-        found = self.client.manifest(self.repository, name)
-        return found.digest if found else None
-
-
 @pytest.fixture
 def place(registry: Registry, tmp_path: Path, request: pytest.FixtureRequest) -> Place:
-    return Place(
-        folder=tmp_path,
-        project=make_project(tmp_path / "project"),
-        cache=Cache(tmp_path / "cache"),
-        client=Client(registry.host, env=os.environ),
-        repository=Repository(host=registry.host, name=f"test{abs(hash(request.node.name))}/noise"),
-    )
+    return make_place(registry.host, tmp_path, IMAGE, request.node.name)
+
+
+def built(place: Place, seed: int = 1, arch: str = "arm64") -> Layout:
+    """An image where a build would put it."""
+    plan_id = f"{seed:064x}"[::-1]
+    return write_image(place.cache.images / plan_id, seed=seed, plan_id=plan_id, arch=arch)
 
 
 def test_the_gzip_form_is_the_same_image_under_another_digest_each_time_alike(place: Place) -> None:
-    image = place.built()
+    image = built(place)
     made, again = (write_gzip(image, place.folder / name) for name in ("made", "again"))
     assert made.manifest_digest == again.manifest_digest != image.manifest_digest
     assert made.config_digest == image.config_digest
@@ -115,7 +62,7 @@ def test_the_gzip_form_is_the_same_image_under_another_digest_each_time_alike(pl
 
 
 def test_a_layer_that_is_not_what_the_config_says_is_not_packed_again(place: Place) -> None:
-    image, other = place.built(1), place.built(2)
+    image, other = built(place, 1), built(place, 2)
     wrong = replace(image, layers=(replace(image.layers[0], diff_id=other.layers[0].diff_id), *image.layers[1:]))
     with pytest.raises(CanonicalError, match="is not what the image's config says"):
         write_gzip(wrong, place.folder / "made")
@@ -124,26 +71,26 @@ def test_a_layer_that_is_not_what_the_config_says_is_not_packed_again(place: Pla
 
 def test_layers_that_are_gzip_already_stay_as_they_are(place: Place) -> None:
     """Those of NVIDIA's base images."""
-    once = write_gzip(place.built(), place.folder / "once")
+    once = write_gzip(built(place), place.folder / "once")
     twice = write_gzip(once, place.folder / "twice")
     assert [layer.digest for layer in twice.layers] == [layer.digest for layer in once.layers]
 
 
 def test_both_forms_lie_side_by_side_under_tags_of_their_own(place: Place) -> None:
-    image = place.built()
-    zstd, other = place.push(image, ZSTD), place.push(image, GZIP)
+    image = built(place)
+    zstd, other = place.push(image), place.push(image, GZIP)
     tag = plan_tag(image)
     assert (place.tag(tag), place.tag(f"{tag}-gzip")) == (zstd, other)
-    listing = read_listing(place.client, place.repository)
+    listing = read_listing(place.client)
     assert sorted(one.tag for one in listing.images) == [tag, f"{tag}-gzip"]
     assert listing.readable == {}
-    explained = explain(place.client, Reference(repository=place.repository, tag=f"{tag}-gzip"))
+    explained = explain(place.client, f"{tag}-gzip")
     assert (explained["form_of"], explained["image_id"]) == (image.manifest_digest, image.config_digest)
 
 
 def test_engines_pull_the_gzip_form_as_the_image_that_was_built(place: Place, engine: Engine) -> None:
-    image = place.built(arch=NATIVE)
-    reference = place.repository.at(place.push(image, GZIP))
+    image = built(place, arch=NATIVE)
+    reference = place.client.at(place.push(image, GZIP))
     options = {"podman": ["--tls-verify=false"], "docker": []}[engine.name]
     pulled = subprocess.run([engine.name, "pull", "--quiet", *options, reference], text=True, capture_output=True)
     assert pulled.returncode == 0, pulled.stderr
@@ -154,66 +101,66 @@ def test_engines_pull_the_gzip_form_as_the_image_that_was_built(place: Place, en
 
 
 def test_what_was_tested_with_zstd_is_promoted_with_gzip(place: Place) -> None:
-    image = place.built()
+    image = built(place)
     place.judge(image, *Gate)
     digest = place.push(image, GZIP)
-    place.promote(image, GZIP)
+    place.promote(image, layers=GZIP)
     assert {place.tag(tag) for tag in ("1.0-gb10", "gb10", "latest")} == {digest}
-    (listed,) = read_listing(place.client, place.repository).images
+    (listed,) = read_listing(place.client).images
     assert {verdict.digest for verdict in listed.verdicts.values()} == {digest}
     assert set(listed.verdicts) == set(Gate)
 
 
 def test_on_a_machine_without_the_image_the_registrys_zstd_form_vouches(place: Place) -> None:
-    image = place.built()
+    image = built(place)
     place.judge(image, *Gate)
-    place.push(image, ZSTD)
-    place.promote(image, ZSTD)
+    place.push(image)
+    place.promote(image)
     digest = place.push(image, GZIP)
-    replace(place, cache=Cache(place.folder / "elsewhere")).promote(image, GZIP)
+    replace(place, cache=Cache(place.folder / "elsewhere")).promote(image, layers=GZIP)
     assert place.tag("gb10") == digest
 
 
 def test_a_gzip_form_that_nobody_tested_is_not_promoted(place: Place) -> None:
-    image = place.built()
+    image = built(place)
     place.push(image, GZIP)
     with pytest.raises(PromotionError) as caught:
-        place.promote(image, GZIP)
+        place.promote(image, layers=GZIP)
     assert "audit: did not run" in caught.value.why
 
 
 def test_verdicts_on_another_image_that_it_claims_to_be_do_not_count(place: Place) -> None:
     """A manifest can say anything; the config's digest cannot."""
-    good, bad = place.built(1), place.built(2)
+    good, bad = built(place, 1), built(place, 2)
     place.judge(good, *Gate)
     place.push(good, ZSTD)
-    place.promote(good, ZSTD)
+    place.promote(good, layers=ZSTD)
     lying = write_gzip(bad, place.folder / "lying")
     manifest = json.loads(lying.blob(lying.manifest_digest).read_bytes())
     manifest["annotations"][FORM_OF] = good.manifest_digest
     forged = relabelled(lying, manifest)
-    push_layout(place.client, forged, place.repository, f"{plan_tag(bad)}-gzip", states=place.cache.uploads)
+    push_layout(place.client, forged, f"{plan_tag(bad)}-gzip", states=place.cache.uploads)
     with pytest.raises(PromotionError):
-        place.promote(bad, GZIP)
+        place.promote(bad, layers=GZIP)
 
 
 def test_going_back_leaves_both_forms_of_the_bad_image(place: Place) -> None:
-    good, bad = place.built(1), place.built(2)
+    good, bad = built(place, 1), built(place, 2)
     for image in (good, bad):
         place.judge(image, *Gate)
-        place.push(image, ZSTD)
-        place.promote(image, ZSTD)
+        place.push(image)
+        place.promote(image)
     place.push(bad, GZIP)
-    place.promote(bad, GZIP)
-    rollback(IMAGE, target_of(place.project, "gb10"), "debian", client=place.client, repository=place.repository)
+    place.promote(bad, layers=GZIP)
+    place.rollback()
     assert place.tag("gb10") == good.manifest_digest
 
 
 def test_a_pulled_gzip_form_is_not_taken_for_what_a_build_gives(place: Place) -> None:
-    image = place.built()
+    image = built(place)
     digest = place.push(image, GZIP)
     elsewhere = Cache(place.folder / "elsewhere")
-    pulled = pull_layout(place.client, place.offer(digest), elsewhere)
+    pulled = pull_layout(place.client, read_offer(place.client, digest), elsewhere)
     assert pulled
     (name,) = [path.name for path in elsewhere.images.iterdir()]
     assert name != image.path.name

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
-from datetime import UTC, datetime
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from fault_proxy import fault_proxy, reset_in_body
 from registries import DEBIANS, DISTRIBUTION, Registry, distribution
-from registry_images import make_project, plan_tag, target_of, write_image
+from registry_images import Place, make_place, plan_id_of, plan_tag, write_image
 from values import HELLO
 
 from spark_images.attest.bundle import Statement
@@ -21,21 +19,18 @@ from spark_images.attest.provenance import PREDICATE_TYPE as PROVENANCE
 from spark_images.cache import Cache
 from spark_images.errors import PromotionError, RegistryError
 from spark_images.oci import Layout
-from spark_images.project import Project
 from spark_images.registry import clean_up
 from spark_images.registry.artifacts import referrers
 from spark_images.registry.clean_up import prune_registry
 from spark_images.registry.client import Client
-from spark_images.registry.history import Kind, Move
+from spark_images.registry.history import Kind
+from spark_images.registry.job_results import prune_results, put_results
 from spark_images.registry.ledger import read_history
 from spark_images.registry.listing import read_listing
 from spark_images.registry.manifest import MANIFEST, Manifest
-from spark_images.registry.push import push_layout
-from spark_images.registry.reference import Repository
+from spark_images.registry.offer import members
 from spark_images.registry.statements import attach_statement
-from spark_images.registry.tags import members, promote, rollback
-from spark_images.verdict import Colour, Gate, Verdict
-from spark_images.verdicts import keep_verdict
+from spark_images.verdict import Colour, Gate
 
 pytestmark = pytest.mark.skipif(not (DEBIANS or DISTRIBUTION), reason="needs docker-registry (or registry)")
 
@@ -49,94 +44,47 @@ def registry(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Registry]:
         yield registry
 
 
-@dataclass
-class Place:
-    """A machine with a cache, and the repository of the test's own."""
-
-    folder: Path
-    project: Project
-    cache: Cache
-    client: Client
-    repository: Repository
-
-    def pushed(self, seed: int, *, smoke: Colour | None = Colour.GREEN, **about: str) -> Layout:
-        """An image that is pushed, and whose gates are passed."""
-        layout = write_image(self.folder / f"image{seed}-{about.get('target', '')}", seed=seed, **about)  # type: ignore[arg-type]
-        push_layout(self.client, layout, self.repository, plan_tag(layout), states=self.cache.uploads)
-        for gate in (Gate.AUDIT, Gate.TEST):
-            self.judge(layout, gate, Colour.GREEN)
-        if smoke:
-            self.judge(layout, Gate.SMOKE, smoke)
-        return layout
-
-    def judge(self, layout: Layout, gate: Gate, colour: Colour, evidence: str = "12 checks") -> None:
-        verdict = Verdict(
-            gate=gate, colour=colour, digest=layout.manifest_digest, when=datetime.now(UTC), evidence=evidence
-        )
-        keep_verdict(self.cache, plan_id(layout), verdict)
-
-    def promote(self, layout: Layout, target: str = "gb10", base: str = "debian") -> Move | None:
-        return promote(
-            self.project,
-            IMAGE,
-            target_of(self.project, target),
-            base,
-            client=self.client,
-            repository=self.repository,
-            plan_id=plan_id(layout),
-            cache=self.cache,
-        )
-
-    def rollback(self, target: str = "gb10", to: str = "") -> Move:
-        where = target_of(self.project, target)
-        return rollback(IMAGE, where, "debian", client=self.client, repository=self.repository, to=to)
-
-    def tag(self, name: str) -> str | None:
-        found = self.client.manifest(self.repository, name)
-        return found.digest if found else None
-
-
-def plan_id(layout: Layout) -> str:
-    return str(layout.config["config"]["Labels"]["io.spark-images.plan-id"])
-
-
 @pytest.fixture
 def place(registry: Registry, tmp_path: Path, request: pytest.FixtureRequest) -> Place:
-    return Place(
-        folder=tmp_path,
-        project=make_project(tmp_path / "project"),
-        cache=Cache(tmp_path / "cache"),
-        client=Client(registry.host, env=os.environ),
-        repository=Repository(host=registry.host, name=f"test{abs(hash(request.node.name))}/noise"),
-    )
+    return make_place(registry.host, tmp_path, IMAGE, request.node.name)
+
+
+def pushed(place: Place, seed: int, *, smoke: Colour | None = Colour.GREEN, **about: str) -> Layout:
+    """An image that is pushed, and whose gates are passed."""
+    layout = write_image(place.folder / f"image{seed}-{about.get('target', '')}", seed=seed, **about)  # type: ignore[arg-type]
+    place.push(layout)
+    place.judge(layout, Gate.AUDIT, Gate.TEST)
+    if smoke:
+        place.judge(layout, Gate.SMOKE, colour=smoke)
+    return layout
 
 
 def test_green_gates_move_all_readable_tags(place: Place) -> None:
-    image = place.pushed(1)
+    image = pushed(place, 1)
     assert place.promote(image) is not None
     assert {place.tag(tag) for tag in ("1.0-gb10", "gb10", "latest")} == {image.manifest_digest}
 
 
 def test_a_skipped_smoke_moves_the_targets_tags_and_not_latest(place: Place) -> None:
-    image = place.pushed(1, smoke=Colour.SKIPPED)
+    image = pushed(place, 1, smoke=Colour.SKIPPED)
     place.promote(image)
     assert (place.tag("gb10"), place.tag("1.0-gb10")) == (image.manifest_digest, image.manifest_digest)
     assert place.tag("latest") is None
 
 
 def test_a_smoke_that_never_ran_is_written_as_skipped_on_the_image(place: Place, tmp_path: Path) -> None:
-    image = place.pushed(1, smoke=None)
+    image = pushed(place, 1, smoke=None)
     place.promote(image)
     assert place.tag("latest") is None
-    (listed,) = read_listing(place.client, place.repository).images
+    (listed,) = read_listing(place.client).images
     assert listed.verdicts[Gate.SMOKE].colour is Colour.SKIPPED
     assert "never ran" in listed.verdicts[Gate.SMOKE].evidence
 
 
 def test_latest_follows_once_smoke_is_green(place: Place) -> None:
-    image = place.pushed(1, smoke=None)
+    image = pushed(place, 1, smoke=None)
     place.promote(image)
-    place.judge(image, Gate.SMOKE, Colour.GREEN)
+    place.judge(image, Gate.SMOKE)
     move = place.promote(image)
     assert move is not None
     assert place.tag("latest") == image.manifest_digest
@@ -144,33 +92,33 @@ def test_latest_follows_once_smoke_is_green(place: Place) -> None:
 
 @pytest.mark.parametrize("gate", list(Gate))
 def test_a_red_gate_moves_nothing(place: Place, gate: Gate) -> None:
-    image = place.pushed(1)
-    place.judge(image, gate, Colour.RED, "2 of 12 checks failed")
+    image = pushed(place, 1)
+    place.judge(image, gate, colour=Colour.RED, evidence="2 of 12 checks failed")
     with pytest.raises(PromotionError, match="gates are not passed") as caught:
         place.promote(image)
     assert caught.value.why == (f"{gate.value}: red, 2 of 12 checks failed",)
     assert place.tag("gb10") is None
-    assert read_history(place.client, place.repository) == ()
+    assert read_history(place.client) == ()
 
 
 @pytest.mark.parametrize("gate", [Gate.AUDIT, Gate.TEST])
 def test_a_gate_that_did_not_run_moves_nothing(place: Place, gate: Gate) -> None:
-    image = place.pushed(1)
-    shutil.rmtree(place.cache.root / "verdicts")
+    image = pushed(place, 1)
+    shutil.rmtree(place.cache.verdicts)
     for other in {Gate.AUDIT, Gate.TEST, Gate.SMOKE} - {gate}:
-        place.judge(image, other, Colour.GREEN)
+        place.judge(image, other)
     with pytest.raises(PromotionError) as caught:
         place.promote(image)
     assert caught.value.why == (f"{gate.value}: did not run",)
-    assert f"nox -s {gate.value}-noise" in caught.value.hint
+    assert f"./noxw -s {gate.value}-noise" in caught.value.hint
 
 
 def test_a_verdict_on_another_image_of_the_plan_does_not_count(place: Place) -> None:
-    image = place.pushed(1)
-    other = write_image(place.folder / "other", seed=2, plan_id=plan_id(image))
-    shutil.rmtree(place.cache.root / "verdicts")
+    image = pushed(place, 1)
+    other = write_image(place.folder / "other", seed=2, plan_id=plan_id_of(image))
+    shutil.rmtree(place.cache.verdicts)
     for gate in Gate:
-        place.judge(other, gate, Colour.GREEN)
+        place.judge(other, gate)
     with pytest.raises(PromotionError):
         place.promote(image)
 
@@ -179,13 +127,13 @@ def test_an_image_that_is_not_pushed_is_not_promoted(place: Place) -> None:
     image = write_image(place.folder / "image")
     with pytest.raises(RegistryError, match="is not there") as caught:
         place.promote(image)
-    assert "push it first" in caught.value.hint
+    assert "`push` brings it" in caught.value.hint
 
 
 def test_an_image_with_a_layer_missing_is_not_promoted(place: Place) -> None:
-    image = place.pushed(77)
+    image = pushed(place, 77)
     lost = image.layers[0].digest
-    place.client.ask("DELETE", f"{place.repository.name}/blobs/{lost}", good=(202,))
+    place.client.ask("DELETE", f"blobs/{lost}", good=(202,))
     with pytest.raises(RegistryError, match="is not complete") as caught:
         place.promote(image)
     assert caught.value.why == (lost,)
@@ -193,36 +141,36 @@ def test_an_image_with_a_layer_missing_is_not_promoted(place: Place) -> None:
 
 
 def test_a_target_never_gets_an_image_of_another(place: Place) -> None:
-    image = place.pushed(1, target="rtx50", arch="amd64")
+    image = pushed(place, 1, target="rtx50", arch="amd64")
     with pytest.raises(PromotionError, match=r"is for rtx50 \(linux/amd64\) on debian, not for gb10"):
         place.promote(image, "gb10")
-    mislabelled = place.pushed(2, target="gb10", arch="amd64")
+    mislabelled = pushed(place, 2, target="gb10", arch="amd64")
     with pytest.raises(PromotionError, match="not for gb10"):
         place.promote(mislabelled, "gb10")
     assert place.tag("gb10") is None
 
 
 def test_latest_of_two_platforms_is_an_index_and_each_gets_its_own(place: Place) -> None:
-    arm, intel = place.pushed(1), place.pushed(2, target="rtx50", arch="amd64")
+    arm, intel = pushed(place, 1), pushed(place, 2, target="rtx50", arch="amd64")
     place.promote(arm)
     place.promote(intel, "rtx50")
-    latest = place.client.manifest(place.repository, "latest")
+    latest = place.client.manifest("latest")
     assert latest is not None
     assert latest.is_index
     wanted = {"linux/arm64": arm.manifest_digest, "linux/amd64": intel.manifest_digest}
-    assert members(place.client, place.repository, latest) == wanted
+    assert members(place.client, latest) == wanted
     assert (place.tag("gb10"), place.tag("rtx50")) == (arm.manifest_digest, intel.manifest_digest)
 
 
 def test_a_second_target_of_a_platform_leaves_latest_alone(place: Place) -> None:
-    intel, plain = place.pushed(1, target="rtx50", arch="amd64"), place.pushed(2, target="cpu", arch="amd64")
+    intel, plain = pushed(place, 1, target="rtx50", arch="amd64"), pushed(place, 2, target="cpu", arch="amd64")
     place.promote(intel, "rtx50")
     place.promote(plain, "cpu")
     assert (place.tag("latest"), place.tag("cpu")) == (intel.manifest_digest, plain.manifest_digest)
 
 
 def test_another_base_of_a_target_has_tags_of_its_own(place: Place) -> None:
-    first, other = place.pushed(1), place.pushed(2, base="ngc")
+    first, other = pushed(place, 1), pushed(place, 2, base="ngc")
     place.promote(first)
     place.promote(other, base="ngc")
     assert {place.tag(tag) for tag in ("1.0-gb10", "gb10", "latest")} == {first.manifest_digest}
@@ -232,14 +180,14 @@ def test_another_base_of_a_target_has_tags_of_its_own(place: Place) -> None:
 
 
 def test_promoting_twice_writes_one_entry(place: Place) -> None:
-    image = place.pushed(1)
+    image = pushed(place, 1)
     assert place.promote(image) is not None
     assert place.promote(image) is None
-    assert len(read_history(place.client, place.repository)) == 1
+    assert len(read_history(place.client)) == 1
 
 
 def test_rollback_goes_to_the_last_good_image_and_twice_goes_further(place: Place) -> None:
-    first, second, third = (place.pushed(seed, version=f"{seed}.0") for seed in (1, 2, 3))
+    first, second, third = (pushed(place, seed, version=f"{seed}.0") for seed in (1, 2, 3))
     for image in (first, second, third):
         place.promote(image)
     assert place.rollback().digest == second.manifest_digest
@@ -251,7 +199,7 @@ def test_rollback_goes_to_the_last_good_image_and_twice_goes_further(place: Plac
 
 
 def test_rollback_within_a_version_moves_its_tag_too(place: Place) -> None:
-    first, second = place.pushed(1), place.pushed(2)
+    first, second = pushed(place, 1), pushed(place, 2)
     place.promote(first)
     place.promote(second)
     place.rollback()
@@ -259,7 +207,7 @@ def test_rollback_within_a_version_moves_its_tag_too(place: Place) -> None:
 
 
 def test_rollback_skips_what_was_left_before(place: Place) -> None:
-    good, bad, fixed = (place.pushed(seed) for seed in (1, 2, 3))
+    good, bad, fixed = (pushed(place, seed) for seed in (1, 2, 3))
     place.promote(good)
     place.promote(bad)
     place.rollback()
@@ -268,21 +216,21 @@ def test_rollback_skips_what_was_left_before(place: Place) -> None:
 
 
 def test_rollback_of_one_platform_leaves_the_other_in_latest(place: Place) -> None:
-    old, new, intel = place.pushed(1), place.pushed(2), place.pushed(3, target="rtx50", arch="amd64")
+    old, new, intel = pushed(place, 1), pushed(place, 2), pushed(place, 3, target="rtx50", arch="amd64")
     place.promote(old)
     place.promote(intel, "rtx50")
     place.promote(new)
     place.rollback()
-    latest = place.client.manifest(place.repository, "latest")
+    latest = place.client.manifest("latest")
     assert latest is not None
-    assert members(place.client, place.repository, latest) == {
+    assert members(place.client, latest) == {
         "linux/arm64": old.manifest_digest,
         "linux/amd64": intel.manifest_digest,
     }
 
 
 def test_rollback_to_an_image_goes_only_to_one_that_was_promoted(place: Place) -> None:
-    first, second, third, never = (place.pushed(seed) for seed in (1, 2, 3, 4))
+    first, second, third, never = (pushed(place, seed) for seed in (1, 2, 3, 4))
     for image in (first, second, third):
         place.promote(image)
     assert place.rollback(to=plan_tag(first)).digest == first.manifest_digest
@@ -291,7 +239,7 @@ def test_rollback_to_an_image_goes_only_to_one_that_was_promoted(place: Place) -
 
 
 def test_rollback_moves_latest_only_to_what_had_all_gates_green(place: Place) -> None:
-    green, skipped, bad = place.pushed(1), place.pushed(2, smoke=Colour.SKIPPED), place.pushed(3)
+    green, skipped, bad = pushed(place, 1), pushed(place, 2, smoke=Colour.SKIPPED), pushed(place, 3)
     for image in (green, skipped, bad):
         place.promote(image)
     place.rollback()
@@ -300,7 +248,7 @@ def test_rollback_moves_latest_only_to_what_had_all_gates_green(place: Place) ->
 
 
 def test_latest_stays_where_nothing_before_it_was_green(place: Place) -> None:
-    skipped, green = place.pushed(1, smoke=Colour.SKIPPED), place.pushed(2)
+    skipped, green = pushed(place, 1, smoke=Colour.SKIPPED), pushed(place, 2)
     place.promote(skipped)
     place.promote(green)
     place.rollback()
@@ -308,12 +256,12 @@ def test_latest_stays_where_nothing_before_it_was_green(place: Place) -> None:
 
 
 def test_another_machine_sees_history_and_verdicts_and_rolls_back(place: Place, tmp_path: Path) -> None:
-    first, second = place.pushed(1), place.pushed(2)
+    first, second = pushed(place, 1), pushed(place, 2)
     place.promote(first)
     place.promote(second)
-    elsewhere = replace(place, cache=Cache(tmp_path / "elsewhere"), client=Client(place.client.host, env=os.environ))
+    elsewhere = replace(place, cache=Cache(tmp_path / "elsewhere"), client=Client(place.client.repository))
     elsewhere.rollback()
-    history = read_history(elsewhere.client, elsewhere.repository)
+    history = read_history(elsewhere.client)
     assert [(move.kind, move.digest, move.left) for move in history] == [
         (Kind.PROMOTE, first.manifest_digest, ""),
         (Kind.PROMOTE, second.manifest_digest, first.manifest_digest),
@@ -323,37 +271,37 @@ def test_another_machine_sees_history_and_verdicts_and_rolls_back(place: Place, 
 
 
 def test_a_promotion_that_broke_off_is_finished_by_the_same_command_with_one_entry(place: Place) -> None:
-    image = place.pushed(1)
+    image = pushed(place, 1)
     with fault_proxy(place.client.host) as proxy:
         proxy.add("PUT", "/manifests/latest", reset_in_body(1, registry_gets_it=False), times=None)
-        client = Client(proxy.host, env=os.environ)
+        client = Client(replace(place.client.repository, host=proxy.host))
         client.patience = replace(client.patience, backoff_s=0.01)
-        broken = replace(place, client=client, repository=replace(place.repository, host=proxy.host))
+        broken = replace(place, client=client)
         with pytest.raises(RegistryError):
             broken.promote(image)
     assert (place.tag("gb10"), place.tag("latest")) == (image.manifest_digest, None)
     place.promote(image)
     assert place.tag("latest") == image.manifest_digest
-    assert len(read_history(place.client, place.repository)) == 1
+    assert len(read_history(place.client)) == 1
 
 
 def test_two_moves_at_once_both_stay_in_the_history(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     """Both read the history before either wrote."""
-    first, second = place.pushed(1), place.pushed(2, target="rtx50", arch="amd64")
+    first, second = pushed(place, 1), pushed(place, 2, target="rtx50", arch="amd64")
     monkeypatch.setattr("spark_images.registry.tags.read_history", lambda *words: ())
     place.promote(first)
     place.promote(second, "rtx50")
     monkeypatch.undo()
-    history = read_history(place.client, place.repository)
+    history = read_history(place.client)
     assert {move.digest for move in history} == {first.manifest_digest, second.manifest_digest}
     assert [move.number for move in history] == [1, 1]
 
 
 def test_list_tells_what_tags_point_to_and_pointed_to(place: Place) -> None:
-    first, second = place.pushed(1, version="1.0"), place.pushed(2, version="2.0")
+    first, second = pushed(place, 1, version="1.0"), pushed(place, 2, version="2.0")
     place.promote(first)
     place.promote(second)
-    listing = read_listing(place.client, place.repository).document()
+    listing = read_listing(place.client).document()
     newest, older = listing["images"]
     assert (newest["digest"], newest["tags"]) == (second.manifest_digest, ["2.0-gb10", "gb10", "latest"])
     assert (older["tags"], older["pointed_to_by"]) == (["1.0-gb10"], ["gb10", "latest"])
@@ -368,28 +316,28 @@ def described(place: Place, layout: Layout, day: int) -> None:
     manifest = Manifest(media_type=MANIFEST, data=layout.blob(layout.manifest_digest).read_bytes())
     predicate = {"runDetails": {"metadata": {"finishedOn": f"2026-11-{day:02}T00:00:00Z"}}}
     statement = Statement(digest=layout.manifest_digest, predicate_type=PROVENANCE, predicate=predicate)
-    attach_statement(place.client, place.repository, manifest, statement, None)
+    attach_statement(place.client, manifest, statement, None)
 
 
 def test_prune_deletes_what_no_rule_keeps_and_only_when_told_to(place: Place) -> None:
-    images = [place.pushed(seed) for seed in (1, 2, 3, 4)]
+    images = [pushed(place, seed) for seed in (1, 2, 3, 4)]
     for day, image in enumerate(images, start=1):
         described(place, image, day)
     place.promote(images[0])
 
-    decided = prune_registry(place.client, place.repository, keep=1, delete=False)
+    decided = prune_registry(place.client, keep=1, delete=False)
     assert [kept.image.tag for kept in decided if not kept.because] == [plan_tag(image) for image in images[1:3]]
     assert all(place.tag(plan_tag(image)) for image in images)
 
-    prune_registry(place.client, place.repository, keep=1, delete=True)
+    prune_registry(place.client, keep=1, delete=True)
     assert [bool(place.tag(plan_tag(image))) for image in images] == [True, False, False, True]
     assert place.tag("latest") == images[0].manifest_digest
-    assert referrers(place.client, place.repository, images[1].manifest_digest) == ()
-    assert referrers(place.client, place.repository, images[3].manifest_digest) != ()
+    assert referrers(place.client, images[1].manifest_digest) == ()
+    assert referrers(place.client, images[3].manifest_digest) != ()
 
 
 def test_an_image_that_is_promoted_while_prune_thinks_stays(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    images = [place.pushed(seed) for seed in (1, 2)]
+    images = [pushed(place, seed) for seed in (1, 2)]
     for day, image in enumerate(images, start=1):
         described(place, image, day)
     real = clean_up._delete
@@ -399,5 +347,22 @@ def test_an_image_that_is_promoted_while_prune_thinks_stays(place: Place, monkey
         real(*words, **options)
 
     monkeypatch.setattr(clean_up, "_delete", promoted_meanwhile)
-    prune_registry(place.client, place.repository, keep=1, delete=True)
+    prune_registry(place.client, keep=1, delete=True)
     assert place.tag(plan_tag(images[0])) == images[0].manifest_digest
+
+
+def test_the_newest_results_of_each_job_stay_and_only_when_told_to_do_others_go(place: Place) -> None:
+    for job, run in (("build noise", 9), ("build noise", 10), ("build noise", 11), ("checks", 3)):
+        put_results(place.client, job, run=str(run), attempt="1", data=f"{job} {run}".encode())
+    prune_results(place.client, keep=2, delete=False)
+    assert place.tag("build-noise-9-1")
+    prune_results(place.client, keep=2, delete=True)
+    left = [tag for tag in place.client.tags() if place.tag(tag)]
+    assert left == ["build-noise-10-1", "build-noise-11-1", "checks-3-1"]
+
+
+def test_results_that_are_the_same_as_others_that_stay_are_not_deleted(place: Place) -> None:
+    for run in (1, 2):
+        put_results(place.client, "checks", run=str(run), attempt="1", data=b"equal")
+    prune_results(place.client, keep=1, delete=True)
+    assert place.tag("checks-2-1")

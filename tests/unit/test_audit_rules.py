@@ -86,7 +86,7 @@ def test_excuse_for_what_runs_is_needless(tmp_path: Path) -> None:
 def test_target_without_a_gpu_judges_no_gpu_code(tmp_path: Path) -> None:
     target = TARGET.__class__(**{**vars(TARGET), "compute_capability": "", "cuda_architecture": "", "driver": ""})
     result = audit(tmp_path, {KERNELS: gpu_library(["sm_90a"])}, about={"target": target})
-    assert list(no_usable_code(result.subject)) == []
+    assert list(no_usable_code.find(result.subject)) == []
     assert result.document["gpu"] == []
 
 
@@ -224,9 +224,9 @@ def subject(**fields: object) -> Subject:
 
 def test_ptxas_for_blackwell_beside_an_older_one_is_enough() -> None:
     marked = {"/triton/ptxas": frozenset({"sm_90"}), "/triton/ptxas-blackwell": frozenset({"sm_121a"})}
-    assert list(ptxas_too_old(subject(marked=marked))) == []
+    assert list(ptxas_too_old.find(subject(marked=marked))) == []
     del marked["/triton/ptxas-blackwell"]
-    assert list(ptxas_too_old(subject(marked=marked))) == ["/triton/ptxas: does not know sm_121a"]
+    assert list(ptxas_too_old.find(subject(marked=marked))) == ["/triton/ptxas: does not know sm_121a"]
 
 
 def test_ptxas_that_the_environment_names_replaces_an_old_one(tmp_path: Path) -> None:

@@ -28,7 +28,8 @@ from spark_images.engine.base import EngineFacts
 from spark_images.errors import CheckError, InterruptedByUser, RouteError, UsageError
 from spark_images.oci import read_layout, write_root_layout
 from spark_images.project import Project
-from spark_images.record import Outcome, RecordView, RecordWriter, Result, read_records
+from spark_images.record import Outcome, RecordView, Result, read_records
+from spark_images.record_writer import RecordWriter
 
 SECONDS = Promise(bound=1.5, unit="s", at_most=True)
 TIMES = Promise(bound=8, unit="times", at_most=False)

@@ -11,7 +11,7 @@ from small_project import make_project, render, write_locks
 
 from spark_images.cache import Cache
 from spark_images.ci.matrix import AMD64, ARM64, Entry, Variant, chosen_builder, in_waves, wave_documents
-from spark_images.ci.offer import Offer, make_offer, print_offer
+from spark_images.ci.to_build import ToBuild, find_to_build, print_to_build
 from spark_images.ci.variants import variants_of
 from spark_images.errors import UsageError
 from spark_images.project import Project
@@ -64,8 +64,8 @@ def project(tmp_path: Path) -> Project:
     return make_project(tmp_path / "project")
 
 
-def offer(project: Project, tmp_path: Path, env: dict[str, str], **options: str) -> Offer:
-    return make_offer(
+def offer(project: Project, tmp_path: Path, env: dict[str, str], **options: str) -> ToBuild:
+    return find_to_build(
         project,
         env=env,
         cache=Cache(tmp_path / "cache"),
@@ -76,7 +76,7 @@ def offer(project: Project, tmp_path: Path, env: dict[str, str], **options: str)
     )
 
 
-def names(offer: Offer) -> list[tuple[str, str, str]]:
+def names(offer: ToBuild) -> list[tuple[str, str, str]]:
     return [(one["image"], one["target"], one["runner"]) for one in offer.waves[0]["include"]]
 
 
@@ -124,7 +124,7 @@ def test_a_forge_gets_json_outputs_and_a_table(
 ) -> None:
     outputs, page = tmp_path / "outputs", tmp_path / "page"
     made = offer(project, tmp_path, BOTH)
-    print_offer(made, {"GITHUB_OUTPUT": str(outputs), "GITHUB_STEP_SUMMARY": str(page)})
+    print_to_build(made, {"GITHUB_OUTPUT": str(outputs), "GITHUB_STEP_SUMMARY": str(page)})
 
     assert json.loads(capsys.readouterr().out)["waves"] == list(made.waves)
     written = dict(line.split("=", 1) for line in outputs.read_text().splitlines())

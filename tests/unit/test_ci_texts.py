@@ -135,6 +135,7 @@ def failed() -> Summary:
         title="build x",
         facts=[("plan", "0123")],
         verdicts=[("test", "red", "1 | 2 <b>")],
+        pictures=[("9 GiB |  █", "    0 | ██")],
         steps=[
             StepDone(name="build", end=End.GOOD, seconds=62, tries=2),
             StepDone(name="verify", end=End.FAILED, seconds=3, error=error),
@@ -157,6 +158,10 @@ def test_what_a_program_said_cannot_end_its_block() -> None:
     assert "\n````\n" in block
 
 
+def test_pictures_keep_their_columns() -> None:
+    assert "\n```text\n9 GiB |  █\n    0 | ██\n```\n" in markdown(failed())
+
+
 def test_the_log_says_the_same_in_columns() -> None:
     assert plain(failed()) == (
         "build x",
@@ -165,4 +170,7 @@ def test_the_log_says_the_same_in_columns() -> None:
         "  build   ok at try 2  1:02",
         "  verify  failed       0:03",
         "  push    not run",
+        "",
+        "  9 GiB |  █",
+        "      0 | ██",
     )

@@ -12,7 +12,8 @@ from values import GB10, HELLO
 from spark_images.errors import CheckError
 from spark_images.imagechecks import check_elf_machine, check_setuid, check_world_writable, find_library, tree_of
 from spark_images.imagefiles import extract_file, walk_files
-from spark_images.imagetest import Failure, TestResults, image_file, read_junit, run_image_tests
+from spark_images.imagetest import image_file
+from spark_images.imagetest_run import Failure, TestResults, read_junit, run_image_tests
 from spark_images.oci import read_layout, write_root_layout
 from spark_images.project import Project
 

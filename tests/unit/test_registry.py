@@ -17,12 +17,13 @@ from values import GB10, HELLO
 
 from spark_images.cache import Cache
 from spark_images.errors import CanonicalError, RegistryError, UsageError
+from spark_images.loopback import is_loopback
 from spark_images.oci import Layout, read_layout
 from spark_images.project import Project
 from spark_images.registry.client import Client
 from spark_images.registry.pull import pull
 from spark_images.registry.push import push, push_layout
-from spark_images.registry.reference import Repository, is_loopback
+from spark_images.registry.reference import Repository
 
 NAME, TAG = "you/hello", "0123456789ab"
 
@@ -99,10 +100,9 @@ def push_to(odd: Odd | str, layout: Layout) -> bool:
     if isinstance(odd, Odd):
         odd.image = layout if odd.image is None else odd.image
     host = odd.host if isinstance(odd, Odd) else odd
-    client = Client(host, env={**os.environ, "HOME": str(layout.path)})
+    client = Client(Repository(host=host, name=NAME), env={**os.environ, "HOME": str(layout.path)})
     client.patience = replace(client.patience, backoff_s=0.01)
-    repository = Repository(host=host, name=NAME)
-    return push_layout(client, layout, repository, TAG, states=layout.path.parent / "uploads").tagged
+    return push_layout(client, layout, TAG, states=layout.path.parent / "uploads").tagged
 
 
 def test_push_uploads_once_and_then_finds_it_there(odd: Odd, layout: Layout) -> None:
@@ -130,8 +130,15 @@ def test_registry_that_rewrites_a_manifest_is_found_on_reading_back(odd: Odd, la
         push_to(odd, layout)
 
 
+def test_what_a_registry_does_not_keep_as_it_was_pushed_is_found_on_reading_back(odd: Odd, layout: Layout) -> None:
+    odd.altered = b"\n"
+    with pytest.raises(RegistryError, match="is not what was pushed") as caught:
+        push_to(odd, layout)
+    assert caught.value.why[0] == f"pushed:    {layout.manifest_digest}"
+
+
 def test_damaged_layout_is_not_pushed(odd: Odd, layout: Layout, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Client, "has_blob", lambda *words: False)
+    monkeypatch.setattr(Client, "has_blob", lambda *words, **options: False)
     blob = layout.blob(layout.layers[0].digest)
     blob.write_bytes(b"x" * blob.stat().st_size)
     with pytest.raises(CanonicalError, match="is not what its name says"):
@@ -180,7 +187,7 @@ def test_registry_that_is_no_host_and_name_is_a_usage_error(tmp_path: Path, regi
 )
 def test_reference_without_a_digest_is_a_usage_error(tmp_path: Path, reference: str) -> None:
     with pytest.raises(UsageError, match="is not HOST/NAME@sha256"):
-        pull(Project(tmp_path), reference, cache=Cache(tmp_path), engine=None)
+        pull(reference, cache=Cache(tmp_path), engine=None)
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from spark_images.registry.history import Kind, Move, in_order, last_good, pointed_to, read_move
+from spark_images.registry.job_results import spare_results
 from spark_images.registry.retention import Stored, decide
 
 START = datetime(2026, 11, 21, tzinfo=UTC)
@@ -140,3 +141,8 @@ def test_every_image_gets_a_reason() -> None:
     moves = [promotion(1, "a"), promotion(2, "b", left="a")]
     reasons = {kept.image.digest: kept.because for kept in decide(images, moves, newest_per_target=1)}
     assert reasons == {"a": "the last known good one of gb10", "b": "gb10 names it"}
+
+
+def test_results_of_a_job_go_by_the_number_of_their_run_and_what_is_no_result_stays() -> None:
+    runs = [f"build-noise-for-gb10-{run}-1" for run in (99, 100, 9)] + ["build-noise-for-gb10-100-2"]
+    assert spare_results([*runs, "latest", "checks-1-1"], keep=2) == (runs[2], runs[0])

@@ -201,11 +201,12 @@ def seen() -> Iterator[Seen]:
 
 
 def client_of(seen: Seen) -> Client:
-    return Client(seen.host, env={"DOCKER_AUTH_CONFIG": json.dumps({"auths": {seen.host: auth("me", PLANTED)}})})
+    logins = {"DOCKER_AUTH_CONFIG": json.dumps({"auths": {seen.host: auth("me", PLANTED)}})}
+    return Client(Repository(host=seen.host, name="you/x"), env=logins)
 
 
 def test_a_password_goes_to_the_token_service_and_the_token_to_the_registry(seen: Seen) -> None:
-    client_of(seen).ask("GET", "you/x/tags/list")
+    client_of(seen).ask("GET", "tags/list")
     assert [(path.partition("?")[0], given.partition(" ")[0]) for _, path, given in seen.headers] == [
         ("/v2/you/x/tags/list", ""),
         ("/token", "Basic"),
@@ -216,13 +217,13 @@ def test_a_password_goes_to_the_token_service_and_the_token_to_the_registry(seen
 def test_whom_the_registry_redirects_to_gets_neither_token_nor_password(seen: Seen) -> None:
     seen.redirect = f"http://{seen.other}/blob"
     with pytest.raises(RegistryError, match="refuses access"):
-        client_of(seen).ask("GET", "you/x/blobs/y")
+        client_of(seen).ask("GET", "blobs/y")
     assert [(path, given) for role, path, given in seen.headers if role == "other"] == [("/blob", "")]
 
 
 def test_whom_the_registry_sends_uploads_to_gets_no_token(seen: Seen) -> None:
     client = client_of(seen)
-    client.ask("GET", "you/x/tags/list")
+    client.ask("GET", "tags/list")
     client.once("GET", f"http://{seen.other}/upload")
     assert [(path, given) for role, path, given in seen.headers if role == "other"] == [("/upload", "")]
 
@@ -230,7 +231,7 @@ def test_whom_the_registry_sends_uploads_to_gets_no_token(seen: Seen) -> None:
 def test_a_token_service_without_tls_gets_no_password(seen: Seen) -> None:
     seen.realm = "http://tokens.example/get"
     with pytest.raises(RegistryError, match=r"sends logins to `http://tokens.example/get`, which has no TLS"):
-        client_of(seen).ask("GET", "you/x/tags/list")
+        client_of(seen).ask("GET", "tags/list")
 
 
 def test_an_upload_address_without_tls_is_not_followed(seen: Seen) -> None:
@@ -241,7 +242,7 @@ def test_an_upload_address_without_tls_is_not_followed(seen: Seen) -> None:
 def test_netrc_is_not_asked(seen: Seen, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "netrc").write_text(f"machine 127.0.0.1 login x password {PLANTED}\n")
     monkeypatch.setenv("NETRC", str(tmp_path / "netrc"))
-    Client(seen.host, env={}).ask("GET", "you/x/tags/list")
+    Client(Repository(host=seen.host, name="you/x"), env={}).ask("GET", "tags/list")
     assert all(given in ("", "Bearer t0ken") for _, _, given in seen.headers)
 
 

@@ -11,6 +11,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from spark_images.exact_json import exact_json
+
 STATEMENT = "https://in-toto.io/Statement/v1"
 STATEMENT_TYPE = "application/vnd.in-toto+json"
 BUNDLE_TYPE = "application/vnd.dev.sigstore.bundle.v0.3+json"
@@ -33,7 +35,7 @@ class Statement:
             "predicateType": self.predicate_type,
             "predicate": dict(self.predicate),
         }
-        return json.dumps(document, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode()
+        return exact_json(document)
 
 
 def read_statement(data: bytes) -> Statement | None:
@@ -64,7 +66,7 @@ def make_bundle(payload: bytes, *, sign: Callable[[bytes], bytes], key_hint: str
             "signatures": [{"sig": base64.b64encode(signature).decode(), "keyid": ""}],
         },
     }
-    return json.dumps(document, sort_keys=True, separators=(",", ":")).encode()
+    return exact_json(document)
 
 
 def open_bundle(data: bytes, signed: Callable[[bytes, bytes], bool] | None) -> bytes | None:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import re
 import uuid
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +12,6 @@ if TYPE_CHECKING:
     from spark_images.attest.contents import Contents, DebPackage, LooseFile, PythonPackage
 
 PREDICATE_TYPE = "https://cyclonedx.org/bom"  # of the in-toto statement, as cosign and in-toto name it
-MEDIA_TYPE = "application/vnd.cyclonedx+json"
 _NAMESPACE = uuid.UUID("6f5c0f6c-8a8e-5d0f-9a55-2f1d6b1f4f0e")  # ours: a serial number is a function of the image
 
 
@@ -68,11 +66,6 @@ def make_sbom(
         "components": components,
         "dependencies": [{"ref": main, "dependsOn": [component["bom-ref"] for component in components]}],
     }
-
-
-def encoded(document: Mapping[str, Any]) -> bytes:
-    """One text for equal documents."""
-    return json.dumps(document, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode()
 
 
 def _deb(package: DebPackage, distribution: str) -> dict[str, Any]:

@@ -8,7 +8,6 @@ from __future__ import annotations
 import base64
 import hashlib
 import os
-import subprocess
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,7 +17,8 @@ from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from spark_images.errors import SignatureError, UsageError
+from spark_images.errors import HostProgramError, SignatureError, UsageError
+from spark_images.process import hand
 
 KEY, PASSWORD, PUBLIC_KEY = "SPARK_IMAGES_SIGNING_KEY", "SPARK_IMAGES_SIGNING_PASSWORD", "SPARK_IMAGES_VERIFY_KEY"
 PROGRAM = "exec:"  # before the path of a program that holds the key
@@ -91,12 +91,12 @@ class _Program:
 
     def _run(self, word: str, data: bytes) -> bytes:
         try:
-            ended = subprocess.run([self.path, word], input=data, capture_output=True, timeout=PROGRAM_S, check=False)
-        except (OSError, subprocess.TimeoutExpired) as err:
+            ended = hand([self.path, word], data, timeout_s=PROGRAM_S)
+        except HostProgramError as err:
             raise SignatureError(f"`{self.path} {word}` does not run") from err
-        if ended.returncode:
-            said = ended.stderr.decode(errors="replace").strip().splitlines()
-            raise SignatureError(f"`{self.path} {word}` ended with status {ended.returncode}", why=said[-3:])
+        if ended.status:
+            said = ended.stderr.strip().splitlines()
+            raise SignatureError(f"`{self.path} {word}` ended with status {ended.status}", why=said[-3:])
         return ended.stdout
 
 

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from spark_images.errors import RegistryError, UsageError, did_you_mean
+from spark_images.loopback import is_loopback
 from spark_images.process import capture, stream
-from spark_images.registry.reference import is_loopback
 from spark_images.terminal import tell
 
 TRANSPORTS = ("docker://", "docker-daemon:", "docker-archive:", "containers-storage:", "oci:", "oci-archive:", "dir:")
@@ -60,5 +60,5 @@ def _error(source: str, said: str) -> RegistryError:
     return RegistryError(
         f"`{source}` cannot be had",
         why=[word.replace('\\"', '"') for word in words],
-        hint="is the name right, and a login needed?",
+        hint="look at the name; where a login is needed: `skopeo login HOST`",
     )

@@ -35,19 +35,8 @@ class Finding:
     text: str
 
 
-class Registry:
-    """The checks of one module, in its order; each is registered where it is defined."""
-
-    def __init__(self) -> None:
-        self.checks: list[Check] = []
-
-    def check(
-        self, id: str, severity: Severity, *, reason: str, source: str
-    ) -> Callable[[Callable[[Subject], Iterable[str]]], Callable[[Subject], Iterable[str]]]:
-        """Register the decorated function as a check."""
-
-        def register(find: Callable[[Subject], Iterable[str]]) -> Callable[[Subject], Iterable[str]]:
-            self.checks.append(Check(id=id, severity=severity, reason=reason, source=source, find=find))
-            return find
-
-        return register
+def check(
+    id: str, severity: Severity, *, reason: str, source: str
+) -> Callable[[Callable[[Subject], Iterable[str]]], Check]:
+    """Make the decorated function a check; judge.py finds it in its module."""
+    return lambda find: Check(id=id, severity=severity, reason=reason, source=source, find=find)

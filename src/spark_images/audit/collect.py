@@ -17,7 +17,6 @@ from spark_images.audit.installed import distributions, loader_cache, settings
 from spark_images.audit.kept import KeptSources
 from spark_images.audit.scan import Scan
 from spark_images.compat.build import COMPONENTS_FOR, Component, left_out, vllm_components
-from spark_images.compat.file import read_facts
 from spark_images.compat.release import vllm_release
 from spark_images.errors import UsageError
 from spark_images.imagechecks import tree_of
@@ -65,13 +64,11 @@ def _predicted(
     pin, gpu = project.pins[image.compile.pin], Subject(name="", target=target, tree={}).gpu
     if not (isinstance(pin, SdistPin) and pin.project == "vllm" and gpu == COMPONENTS_FOR):
         return (), ()
-    facts = read_facts(project.root / "images" / "compat.yaml").vllm
+    facts = project.required_facts.vllm
     release = vllm_release(facts, pin.version, allow_unknown=True)
     out = [part.units for part in left_out(facts, release, gpu)]
-    shipped = (
-        one for one in read_shipped(project.root / "images" / "vllm", target.name) if str(one.release) == pin.version
-    )
-    units = [unit.unit for profile in shipped for unit in profile.units]
+    shipped = read_shipped(project.root / "images" / image.name, target.name)
+    units = [unit.unit for profile in shipped if str(profile.release) == pin.version for unit in profile.units]
     built = (unit for unit in units if not any(fnmatchcase(unit, pattern) for pattern in out))
     files = Counter(match[1] for unit in built if (match := re.search(r"([^/]+)\.dir/.*\.cu\.o$", unit)))
     return vllm_components(facts, release), tuple(sorted(files.items()))

@@ -5,11 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from spark_images.audit.checks import Registry, Severity
+from spark_images.audit.checks import Severity, check
 from spark_images.audit.facts import Subject
 from spark_images.imagechecks import LEFTOVER_NAMES, check_leftovers, check_setuid, check_world_writable
-
-REGISTRY = Registry()
 
 SECRET_NAME = re.compile(
     r"(?i)(?:^|_)(?:TOKEN|SECRET|PASSWORD|PASSWD|API_?KEY|ACCESS_?KEY|PRIVATE_?KEY|CREDENTIALS?)$|^(?:HF|GITHUB|WANDB)_TOKEN"
@@ -44,7 +42,7 @@ def secret_in(text: str) -> str:
     return ""
 
 
-@REGISTRY.check(
+@check(
     "secret.in-file",
     Severity.FAIL,
     reason="whoever may pull the image has the secret, also from a layer below that deletes it",
@@ -54,7 +52,7 @@ def secret_in_file(subject: Subject) -> Iterator[str]:
     yield from (f"{where}: {kind}" for where, kind in subject.secrets)
 
 
-@REGISTRY.check(
+@check(
     "secret.in-config",
     Severity.FAIL,
     reason="`docker history` and `docker inspect` show it to whoever may pull the image",
@@ -75,7 +73,7 @@ def secret_in_config(subject: Subject) -> Iterator[str]:
 # --- files ------------------------------------------------------------------------------------------------------------
 
 
-@REGISTRY.check(
+@check(
     "files.setuid",
     Severity.FAIL,
     reason="a program that runs as its owner gives a user of the container root's rights",
@@ -85,7 +83,7 @@ def setuid(subject: Subject) -> Iterator[str]:
     yield from check_setuid(subject.tree) if subject.settings else ()
 
 
-@REGISTRY.check(
+@check(
     "files.world-writable",
     Severity.FAIL,
     reason="whatever runs in the container can change what the next program there reads or runs",
@@ -95,7 +93,7 @@ def world_writable(subject: Subject) -> Iterator[str]:
     yield from check_world_writable(subject.tree)
 
 
-@REGISTRY.check(
+@check(
     "files.leftover",
     Severity.WARN,
     reason="caches, lists, logs and trees of a build cost space, differ from build to build, and may hold secrets",
@@ -106,7 +104,7 @@ def leftover(subject: Subject) -> Iterator[str]:
         yield from check_leftovers(subject.tree, LEFTOVER_NAMES - {"__pycache__"})
 
 
-@REGISTRY.check(
+@check(
     "files.stale-bytecode",
     Severity.WARN,
     reason="it holds the time of its source: no two builds are equal, and it is compiled again where layers lose times",

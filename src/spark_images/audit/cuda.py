@@ -7,12 +7,11 @@ import re
 from collections import defaultdict
 from collections.abc import Iterator
 
-from spark_images.audit.checks import Registry, Severity
+from spark_images.audit.checks import Severity, check
 from spark_images.audit.facts import Subject, excused
 from spark_images.cuda_arch import cuda_of_driver
 from spark_images.imagechecks import CUDA_LIBRARY, real_path
 
-REGISTRY = Registry()
 DSL_WARP = "/cutlass/cute/nvgpu/warp/mma.py"
 DSL_TCGEN05 = "/cutlass/cute/nvgpu/tcgen05/"
 
@@ -36,7 +35,7 @@ def other_majors(subject: Subject) -> Iterator[tuple[str, str, int]]:
         yield from ((path, name, main) for path, name in users[major])
 
 
-@REGISTRY.check(
+@check(
     "cuda.two-majors",
     Severity.FAIL,
     reason="libraries of two CUDA versions in one image: the one that is not installed for its users crashes them",
@@ -48,7 +47,7 @@ def two_majors(subject: Subject) -> Iterator[str]:
             yield f"{path}: {'is' if posixpath.basename(path) == name else 'needs'} {name}, beside CUDA {main}"
 
 
-@REGISTRY.check(
+@check(
     "cuda.newer-than-driver",
     Severity.FAIL,
     reason="CUDA of a newer major version than the driver's does not start at all",
@@ -65,7 +64,7 @@ def newer_than_driver(subject: Subject) -> Iterator[str]:
             yield f"{path}: {name}, and driver {subject.target.driver} of `{subject.target.name}` is of {found}"
 
 
-@REGISTRY.check(
+@check(
     "cuda.ptxas-too-old",
     Severity.FAIL,
     reason="Triton fails at the first kernel: `Value 'sm_121a' is not defined for option 'gpu-name'`",
@@ -75,7 +74,7 @@ def ptxas_too_old(subject: Subject) -> Iterator[str]:
     wanted = f"sm_{subject.target.compute_capability.replace('.', '')}"
     if subject.gpu is None or not subject.marked:
         return
-    named = subject.settings.environment.get("TRITON_PTXAS_PATH", "") if subject.settings else ""
+    named = subject.variable("TRITON_PTXAS_PATH")
     chosen = real_path(subject.tree, named) if named else None
     if named and chosen is None:
         yield f"{named}: TRITON_PTXAS_PATH names it, and it is not there"
@@ -86,7 +85,7 @@ def ptxas_too_old(subject: Subject) -> Iterator[str]:
             yield f"{path}: does not know {wanted}"
 
 
-@REGISTRY.check(
+@check(
     "cuda.dsl-refuses-gpu",
     Severity.WARN,
     reason="CUTLASS DSL refuses to compile its warp-level FP4 for an architecture that its list does not name",
@@ -100,7 +99,7 @@ def dsl_refuses_gpu(subject: Subject) -> Iterator[str]:
             yield f"{path}: names sm_120a and not sm_{wanted}"
 
 
-@REGISTRY.check(
+@check(
     "cuda.dsl-patched",
     Severity.FAIL,
     reason="GPUs of 12.x have no tcgen05: a list that admits them lets code through that cannot run",
@@ -112,7 +111,7 @@ def dsl_patched(subject: Subject) -> Iterator[str]:
             yield f"{path}: names {match[0]}"
 
 
-@REGISTRY.check(
+@check(
     "cuda.torch-without",
     Severity.FAIL,
     reason="pip replaces a CUDA build of torch by one for CPUs when a dependency asks for a version that it is not",

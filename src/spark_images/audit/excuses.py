@@ -5,17 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 from fnmatch import fnmatchcase
 
-from spark_images.audit.checks import Registry, Severity
+from spark_images.audit.checks import Severity, check
 from spark_images.audit.cuda import other_majors
 from spark_images.audit.facts import Subject
 from spark_images.audit.gpu import rows
 from spark_images.audit.linking import unresolved
 from spark_images.cuda_arch import Run
 
-REGISTRY = Registry()
 
-
-@REGISTRY.check(
+@check(
     "excuse.needless",
     Severity.WARN,
     reason="an excuse that covers nothing hides the day on which it should no longer be there",

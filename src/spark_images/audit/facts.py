@@ -61,11 +61,6 @@ class Settings:
     history: tuple[str, ...] = ()  # the commands that made the layers
     labels: tuple[tuple[str, str], ...] = ()
 
-    @property
-    def environment(self) -> Mapping[str, str]:
-        """The variables by name; the last one counts."""
-        return dict(self.env)
-
 
 @dataclass(frozen=True, kw_only=True)
 class Sources:
@@ -105,6 +100,15 @@ class Subject:
     predicted: tuple[Component, ...] = ()  # what its compile of vLLM is to hold
     compiled: tuple[tuple[str, int], ...] = ()  # library, as `_C` -> how many files of CUDA its compile of vLLM has
     unknown_variables: tuple[str, ...] = ()  # of its environment: what the release does not know
+
+    @property
+    def env(self) -> tuple[tuple[str, str], ...]:
+        """The variables of its configuration; () of a wheel."""
+        return self.settings.env if self.settings else ()
+
+    def variable(self, name: str) -> str:
+        """The value of a variable, the last one where it is set twice; "" where it is not set."""
+        return dict(self.env).get(name, "")
 
     @property
     def gpu(self) -> Capability | None:

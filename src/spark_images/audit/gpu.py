@@ -15,12 +15,11 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import lru_cache
 
-from spark_images.audit.checks import Registry, Severity
+from spark_images.audit.checks import Severity, check
 from spark_images.audit.facts import Library, Subject, excused
 from spark_images.cuda_arch import Capability, Code, Module, Run, best_run, has_kernels, isa_of_driver, run_of
 from spark_images.units import format_size
 
-REGISTRY = Registry()
 GUIDE = "NVIDIA, CUDA Programming Guide, 5.1 Compute Capabilities"
 LOOSE = (".cubin", ".fatbin")  # files that a program loads by name, each for one GPU
 
@@ -77,7 +76,7 @@ def _codes(row: Row) -> str:
     return ", ".join(f"{count} {code}" for code, count in sorted(row.codes.items(), key=lambda item: str(item[0])))
 
 
-@REGISTRY.check(
+@check(
     "gpu.unreadable",
     Severity.FAIL,
     reason="what cannot be read is not known to run, so it is never passed",
@@ -89,7 +88,7 @@ def unreadable(subject: Subject) -> Iterator[str]:
             yield f"{library.path}: {library.problem}"
 
 
-@REGISTRY.check(
+@check(
     "gpu.no-usable-code",
     Severity.FAIL,
     reason="the first call of such a library ends in `no kernel image is available for execution on the device`",
@@ -101,7 +100,7 @@ def no_usable_code(subject: Subject) -> Iterator[str]:
             yield f"{row.path}: of {row.modules.total()} modules none runs on {subject.gpu}: {_codes(row)}"
 
 
-@REGISTRY.check(
+@check(
     "gpu.loose-code",
     Severity.WARN,
     reason="kernels that are files are loaded by name; where a folder has none for this GPU, what asks for them fails",
@@ -113,7 +112,7 @@ def loose_code(subject: Subject) -> Iterator[str]:
             yield f"{row.path}: of {row.modules.total()} files none runs on {subject.gpu}: {_codes(row)}"
 
 
-@REGISTRY.check(
+@check(
     "gpu.module-not-usable",
     Severity.WARN,
     reason="kernels for other GPUs are dead weight at best, and at worst the ones that are called here",
@@ -126,7 +125,7 @@ def module_not_usable(subject: Subject) -> Iterator[str]:
             yield f"{row.path}: {counts}"
 
 
-@REGISTRY.check(
+@check(
     "gpu.jit",
     Severity.WARN,
     reason="PTX is compiled by the driver at first use, in every new container whose ~/.nv/ComputeCache is not kept",
@@ -139,7 +138,7 @@ def jit(subject: Subject) -> Iterator[str]:
             yield f"{row.path}: {of} only as PTX; the first start compiles {format_size(row.ptx_bytes)} of it"
 
 
-@REGISTRY.check(
+@check(
     "gpu.ptx-too-new",
     Severity.FAIL,
     reason="the driver refuses PTX of a newer CUDA than its own: cudaErrorUnsupportedPtxVersion",
@@ -161,7 +160,7 @@ def ptx_too_new(subject: Subject) -> Iterator[str]:
             yield f"{library.path}: {len(late)} modules need PTX {form}, and driver {driver} takes {last}"
 
 
-@REGISTRY.check(
+@check(
     "gpu.not-as-predicted",
     Severity.FAIL,
     reason="another architecture than the release's rules give means that a setting did not reach the compiler",
@@ -183,7 +182,7 @@ def not_as_predicted(subject: Subject) -> Iterator[str]:
             yield f"{component.name}: {', '.join(missing)} is in no library of vllm ({component.source})"
 
 
-@REGISTRY.check(
+@check(
     "gpu.other-count",
     Severity.WARN,
     reason="each file of CUDA makes one module: another number means that some were left out, or others compiled",

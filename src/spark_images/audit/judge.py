@@ -8,15 +8,8 @@ from spark_images.audit import contents, cuda, excuses, gpu, linking, python, se
 from spark_images.audit.checks import Check, Finding
 from spark_images.audit.facts import Subject
 
-CHECKS: tuple[Check, ...] = (
-    *gpu.REGISTRY.checks,
-    *linking.REGISTRY.checks,
-    *cuda.REGISTRY.checks,
-    *python.REGISTRY.checks,
-    *settings.REGISTRY.checks,
-    *contents.REGISTRY.checks,
-    *excuses.REGISTRY.checks,
-)
+MODULES = (gpu, linking, cuda, python, settings, contents, excuses)
+CHECKS = tuple(one for module in MODULES for one in vars(module).values() if isinstance(one, Check))
 
 
 def judge(subject: Subject, checks: Iterable[Check] = CHECKS) -> tuple[Finding, ...]:

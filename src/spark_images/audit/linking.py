@@ -8,7 +8,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 from functools import lru_cache
 
-from spark_images.audit.checks import Registry, Severity
+from spark_images.audit.checks import Severity, check
 from spark_images.audit.facts import Subject, excused
 from spark_images.imagechecks import (
     HOST_LIBRARIES,
@@ -18,7 +18,6 @@ from spark_images.imagechecks import (
     real_path,
 )
 
-REGISTRY = Registry()
 LOADER = "ld.so(8)"
 MEANT = re.compile(r"/compat(?:\.real)?/|/stubs/")  # NVIDIA's forward compatibility; what only linkers read
 MUST_BE_ONE = re.compile(r"(libnccl|libcudart|libstdc\+\+)\.so\.\d+")
@@ -27,7 +26,7 @@ MUST_BE_ONE = re.compile(r"(libnccl|libcudart|libstdc\+\+)\.so\.\d+")
 # --- platform ---------------------------------------------------------------------------------------------------------
 
 
-@REGISTRY.check(
+@check(
     "platform.foreign-elf",
     Severity.FAIL,
     reason="a program or library of another architecture ends in `exec format error` or is passed over",
@@ -41,7 +40,7 @@ def foreign_elf(subject: Subject) -> Iterator[str]:
         yield from check_elf_machine(programs, subject.target.arch)
 
 
-@REGISTRY.check(
+@check(
     "platform.disagreement",
     Severity.FAIL,
     reason="engines choose an image by what index and config say, not by what is in it",
@@ -62,8 +61,7 @@ def disagreement(subject: Subject) -> Iterator[str]:
 
 
 def _searched(subject: Subject) -> tuple[str, ...]:
-    variable = subject.settings.environment.get("LD_LIBRARY_PATH", "") if subject.settings else ""
-    return tuple(folder for folder in variable.split(":") if folder.startswith("/"))
+    return tuple(folder for folder in subject.variable("LD_LIBRARY_PATH").split(":") if folder.startswith("/"))
 
 
 def _found(subject: Subject, file: ImageFile, name: str) -> str | None:
@@ -93,7 +91,7 @@ def _unresolved(subject: Subject) -> Iterator[tuple[str, str, tuple[str, ...]]]:
                     yield path, name, tuple(elsewhere[(file.elf.machine, name)])
 
 
-@REGISTRY.check(
+@check(
     "link.missing",
     Severity.FAIL,
     reason="the loader ends with `cannot open shared object file`, at the start or at the first import",
@@ -107,7 +105,7 @@ def missing(subject: Subject) -> Iterator[str]:
             yield f"{path}: {name} is nowhere in the image"
 
 
-@REGISTRY.check(
+@check(
     "link.only-if-loaded-before",
     Severity.WARN,
     reason="the loader does not find it from here: it works only in a process that has loaded it already",
@@ -124,7 +122,7 @@ def only_if_loaded_before(subject: Subject) -> Iterator[str]:
         yield f"{path}: {', '.join(names)} in {folder}, where it is not looked for"
 
 
-@REGISTRY.check(
+@check(
     "link.second-copy",
     Severity.FAIL,
     reason="two copies in one process have two states: hangs of NCCL, streams that the other does not know",
@@ -141,7 +139,7 @@ def second_copy(subject: Subject) -> Iterator[str]:
             yield f"{name}: {len(paths)} that differ: {', '.join(paths.values())}"
 
 
-@REGISTRY.check(
+@check(
     "link.driver-inside",
     Severity.FAIL,
     reason="NVIDIA's container runtime mounts the host's driver; another one beside it fits no host but its builder's",

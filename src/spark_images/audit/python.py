@@ -6,15 +6,14 @@ import re
 from collections import defaultdict
 from collections.abc import Iterator
 
-from spark_images.audit.checks import Registry, Severity
+from spark_images.audit.checks import Severity, check
 from spark_images.audit.facts import Distribution, Subject
 from spark_images.imagechecks import real_path
 
-REGISTRY = Registry()
 RECORD = "Python packaging, Recording installed projects: RECORD"
 
 
-@REGISTRY.check(
+@check(
     "python.changed",
     Severity.FAIL,
     reason="a file that is not what its distribution brought was patched, or was overwritten by another distribution",
@@ -28,7 +27,7 @@ def changed(subject: Subject) -> Iterator[str]:
                 yield f"{entry.path}: not as {_named(distribution)} brought it"
 
 
-@REGISTRY.check(
+@check(
     "python.missing",
     Severity.FAIL,
     reason="a distribution without some of its files fails at the import that needs them",
@@ -42,7 +41,7 @@ def missing(subject: Subject) -> Iterator[str]:
                 yield f"{entry.path}: {_named(distribution)} lists it"
 
 
-@REGISTRY.check(
+@check(
     "python.two-owners",
     Severity.FAIL,
     reason="the distribution that was installed last decided what is in it, and removing either one breaks the other",
@@ -59,7 +58,7 @@ def two_owners(subject: Subject) -> Iterator[str]:
             yield f"{path}: of {' and '.join(_named(one) for one in contents.values())}"
 
 
-@REGISTRY.check(
+@check(
     "python.installed-twice",
     Severity.FAIL,
     reason="which of two versions is imported depends on the order of sys.path, and what pip lists on another one",
@@ -74,7 +73,7 @@ def installed_twice(subject: Subject) -> Iterator[str]:
             yield f"{site}: {name} as {', '.join(sorted(one.version for one in several))}"
 
 
-@REGISTRY.check(
+@check(
     "python.must-be-absent",
     Severity.FAIL,
     reason="flash-attn of NVIDIA's base image is linked to another CUDA and torch, and its import kills the server",
@@ -87,7 +86,7 @@ def must_be_absent(subject: Subject) -> Iterator[str]:
                 yield f"{distribution.info}: {one.because}"
 
 
-@REGISTRY.check(
+@check(
     "python.not-as-locked",
     Severity.FAIL,
     reason="what the lock does not name was not tested with the rest, and nobody knows where it came from",
@@ -106,7 +105,7 @@ def not_as_locked(subject: Subject) -> Iterator[str]:
             yield f"{name}: the image below has {version}, installed is {found.get(name, 'nothing')}"
 
 
-@REGISTRY.check(
+@check(
     "python.entry-point-missing",
     Severity.FAIL,
     reason="the command is there and ends with ModuleNotFoundError",
@@ -116,7 +115,7 @@ def entry_point_missing(subject: Subject) -> Iterator[str]:
     yield from subject.sources.missing
 
 
-@REGISTRY.check(
+@check(
     "python.does-not-compile",
     Severity.FAIL,
     reason="a module that does not compile ends the program that imports it",
@@ -128,7 +127,7 @@ def does_not_compile(subject: Subject) -> Iterator[str]:
             yield f"{path}: {why}"
 
 
-@REGISTRY.check(
+@check(
     "python.newer-grammar",
     Severity.WARN,
     reason="the audit reads with the grammar of the Python that runs it, which is older than the image's",

@@ -20,21 +20,21 @@ from spark_images.audit.judge import judge
 from spark_images.audit.kept import KeptSources
 from spark_images.audit.report import document, findings_text, summary, table
 from spark_images.audit.scan import Scan, Scanner
-from spark_images.build import built_layout
+from spark_images.built import built_layout
 from spark_images.cache import Cache
 from spark_images.errors import AuditError, UsageError, did_you_mean
 from spark_images.files import write_text
+from spark_images.imageconfig import TARGET_LABEL
 from spark_images.images import Image
 from spark_images.oci import Layout, read_layout
 from spark_images.project import Project
-from spark_images.record import append_to_record, last_built_from, read_records
+from spark_images.record_writer import append_to_last
 from spark_images.targets import Target
-from spark_images.terminal import tell
+from spark_images.terminal import tell, working
+from spark_images.units import format_size
 from spark_images.verdict import Colour, Gate, Verdict
 from spark_images.verdicts import keep_verdict
 from spark_images.workfolder import work_folder
-
-TARGET_LABEL = "io.spark-images.target"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,14 +73,17 @@ class Auditor:
             raise UsageError(f"`{wheel.name}` is not a wheel's name") from err
         about = Subject(name=wheel.name, target=target, tree={}, wheel_platforms=platforms)
         with work_folder(self.cache, "audit") as folder, KeptSources(folder) as sources:
-            scan = Scanner(cuobjdump=self.cuobjdump, spool=folder, sources=sources).wheel(wheel)
+            with working(f"reading {wheel.name}, {format_size(wheel.stat().st_size)}"):
+                scan = Scanner(cuobjdump=self.cuobjdump, spool=folder, sources=sources).wheel(wheel)
             return _judged(of_wheel(about, scan, sources), scan)
 
     def layout(self, layout: Layout, about: Subject) -> Result:
         """An image; about: what is known of it before it is read."""
         knowledge = self.project.root / "images" / "vllm-knowledge.json"
         with work_folder(self.cache, "audit") as folder, KeptSources(folder) as sources:
-            scan = Scanner(cuobjdump=self.cuobjdump, spool=folder, sources=sources).layers(layout)
+            size = format_size(sum(layer.size_bytes for layer in layout.layers))
+            with working(f"reading {about.name}: {len(layout.layers)} layers, {size}"):
+                scan = Scanner(cuobjdump=self.cuobjdump, spool=folder, sources=sources).layers(layout)
             return _judged(of_layout(about, layout, scan, sources, knowledge=knowledge), scan)
 
     def built(self, image: Image, target: Target, base: str) -> Result:
@@ -91,15 +94,12 @@ class Auditor:
         plan = self.project.plan(image, target, base)
         layout = built_layout(plan, self.cache)
         result = self.layout(layout, subject_of(self.project, image, target, base))
-        now = datetime.now(UTC)
-        if record := last_built_from(read_records(self.cache.records), plan.plan_id):
-            found = {**result.document, "digest": layout.manifest_digest, "when": now.isoformat(timespec="seconds")}
-            append_to_record(record.folder, "audit", found)
+        append_to_last(self.cache, plan.plan_id, "audit", {**result.document, "digest": layout.manifest_digest})
         verdict = Verdict(
             gate=Gate.AUDIT,
             colour=Colour.RED if result.failures else Colour.GREEN,
             digest=layout.manifest_digest,
-            when=now,
+            when=datetime.now(UTC),
             evidence=f"failures: {len(result.failures)}, warnings: {len(result.findings) - len(result.failures)}",
         )
         keep_verdict(self.cache, plan.plan_id, verdict)
@@ -141,7 +141,7 @@ def finish(result: Result, json_file: Path | None) -> None:
         raise AuditError(
             f"`{subject.name}` does not hold what it must; findings: {len(failures)}",
             why=[f"{name}: {count}" for name, count in counts.items()],
-            hint="each is listed above; `audit --list` says why it is looked for and who says so",
+            hint="each is listed above; why it is looked for says `.venv/bin/python -m spark_images audit --list`",
         )
     warnings = f"; warnings: {len(result.findings)}" if result.findings else ""
     tell(f"`{subject.name}` holds what it must{warnings}")

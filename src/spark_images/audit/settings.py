@@ -6,13 +6,12 @@ import posixpath
 import re
 from collections.abc import Iterator
 
-from spark_images.audit.checks import Registry, Severity
+from spark_images.audit.checks import Severity, check
 from spark_images.audit.facts import Subject
 from spark_images.cuda_arch import Run, parse_torch_list, run_of
 from spark_images.errors import ConfigError
 from spark_images.imagechecks import real_path
 
-REGISTRY = Registry()
 SPEC = "OCI image spec, config.md"
 NGC_ENTRY_POINT = "/opt/nvidia/nvidia_entrypoint.sh"
 DEFAULT_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
@@ -31,81 +30,81 @@ OF_A_MODEL = re.compile(
 )
 
 
-@REGISTRY.check(
+@check(
     "config.empty-variable",
     Severity.FAIL,
     reason="a variable that is set and empty is not unset: programs read it as a value",
     source="public images with `ENV HF_TOKEN=`; POSIX, Environment Variables",
 )
 def empty_variable(subject: Subject) -> Iterator[str]:
-    for name, value in subject.settings.env if subject.settings else ():
+    for name, value in subject.env:
         if not value:
             yield f"{name} is set and empty"
 
 
-@REGISTRY.check(
+@check(
     "config.build-variable",
     Severity.FAIL,
     reason="what governed a build governs every compile at run time too: 20 compilers at the first request",
     source="FlashInfer and torch read MAX_JOBS when they compile at run time; vLLM warns of its *_SRC_DIR",
 )
 def build_variable(subject: Subject) -> Iterator[str]:
-    for name, value in subject.settings.env if subject.settings else ():
+    for name, value in subject.env:
         if BUILD_ONLY.fullmatch(name) and name not in subject.meant:  # image.yaml may limit compilers at run time
             yield f"{name}={value}"
 
 
-@REGISTRY.check(
+@check(
     "config.unlimited-compilers",
     Severity.WARN,
     reason="FlashInfer compiles at the first request with as many compilers as there are cores: 20 of them take 100 GB",
     source="flashinfer/jit/cpp_ext.py: MAX_JOBS, else ninja's default",
 )
 def unlimited_compilers(subject: Subject) -> Iterator[str]:
-    if subject.settings is None or "MAX_JOBS" in subject.settings.environment:
+    if subject.settings is None or "MAX_JOBS" in dict(subject.env):
         return
     nvcc = next((path for path, file in subject.tree.items() if path.endswith("/bin/nvcc") and file.mode & 0o111), "")
     if nvcc and any(one.name == "flashinfer-python" for one in subject.distributions):
         yield f"{nvcc} is there for flashinfer-python, and MAX_JOBS is not set"
 
 
-@REGISTRY.check(
+@check(
     "config.host-variable",
     Severity.FAIL,
     reason="names of network devices and addresses are of the machine on which somebody tried the image",
     source="public Spark images with NCCL_SOCKET_IFNAME in ENV",
 )
 def host_variable(subject: Subject) -> Iterator[str]:
-    for name, value in subject.settings.env if subject.settings else ():
+    for name, value in subject.env:
         if OF_A_HOST.fullmatch(name):
             yield f"{name}={value}"
 
 
-@REGISTRY.check(
+@check(
     "config.model-variable",
     Severity.FAIL,
     reason="it is right for one model and an error, or another answer each time, for the next: it belongs in recipes",
     source="vLLM: VLLM_USE_FLASHINFER_MOE_FP4=0 is a ValueError on Qwen; atomic adds make answers differ",
 )
 def model_variable(subject: Subject) -> Iterator[str]:
-    for name, value in subject.settings.env if subject.settings else ():
+    for name, value in subject.env:
         if OF_A_MODEL.fullmatch(name):
             yield f"{name}={value}"
 
 
-@REGISTRY.check(
+@check(
     "config.expandable-segments",
     Severity.FAIL,
     reason="on unified memory torch's growing segments ended in hard resets of the machine",
     source="public reports from DGX Spark",
 )
 def expandable_segments(subject: Subject) -> Iterator[str]:
-    for name, value in subject.settings.env if subject.settings else ():
+    for name, value in subject.env:
         if name in ("PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF") and "expandable_segments:True" in value:
             yield f"{name}={value}"
 
 
-@REGISTRY.check(
+@check(
     "config.unknown-variable",
     Severity.FAIL,
     reason="vLLM only warns of a variable that it does not know, so a wrong name does nothing, for ever",
@@ -115,14 +114,14 @@ def unknown_variable(subject: Subject) -> Iterator[str]:
     yield from subject.unknown_variables
 
 
-@REGISTRY.check(
+@check(
     "config.arch-list",
     Severity.FAIL,
     reason="what torch compiles at run time for such a list does not run here, or torch refuses the list",
     source="torch/utils/cpp_extension.py:2502 of torch 2.10.0",
 )
 def arch_list(subject: Subject) -> Iterator[str]:
-    text = subject.settings.environment.get("TORCH_CUDA_ARCH_LIST", "") if subject.settings else ""
+    text = subject.variable("TORCH_CUDA_ARCH_LIST")
     if not text or subject.gpu is None:
         return
     try:
@@ -134,7 +133,7 @@ def arch_list(subject: Subject) -> Iterator[str]:
         yield f"TORCH_CUDA_ARCH_LIST={text}: none of it runs on {subject.gpu}"
 
 
-@REGISTRY.check(
+@check(
     "config.root",
     Severity.WARN,
     reason="what breaks out of the server is root in the container",
@@ -145,7 +144,7 @@ def root(subject: Subject) -> Iterator[str]:
         yield "it runs as root"
 
 
-@REGISTRY.check(
+@check(
     "config.unknown-user",
     Severity.FAIL,
     reason="an engine cannot start an image whose user has a name that /etc/passwd does not know",
@@ -158,7 +157,7 @@ def unknown_user(subject: Subject) -> Iterator[str]:
         yield f"{user}: not in /etc/passwd"
 
 
-@REGISTRY.check(
+@check(
     "config.nothing-to-start",
     Severity.FAIL,
     reason="the container ends at once: the program is not there or may not be run",
@@ -171,7 +170,7 @@ def nothing_to_start(subject: Subject) -> Iterator[str]:
     if not words:
         yield "neither entry point nor command"
         return
-    folders = subject.settings.environment.get("PATH", DEFAULT_PATH).split(":")
+    folders = (subject.variable("PATH") or DEFAULT_PATH).split(":")
     places = [words[0]] if "/" in words[0] else [posixpath.join(folder, words[0]) for folder in folders]
     found = [path for place in places if (path := real_path(subject.tree, place))]
     if not found:
@@ -180,7 +179,7 @@ def nothing_to_start(subject: Subject) -> Iterator[str]:
         yield f"{found[0]}: may not be run"
 
 
-@REGISTRY.check(
+@check(
     "config.ngc-entry-point",
     Severity.FAIL,
     reason="NVIDIA's entry point makes a CUDA that is newer than the driver work: else cudaErrorUnsupportedPtxVersion",
@@ -191,7 +190,7 @@ def ngc_entry_point(subject: Subject) -> Iterator[str]:
         yield f"{NGC_ENTRY_POINT} is there, and the entry point is {' '.join(subject.settings.entrypoint) or 'empty'}"
 
 
-@REGISTRY.check(
+@check(
     "config.port",
     Severity.FAIL,
     reason="only root may listen below 1024, and this image does not run as root",

@@ -83,7 +83,7 @@ class Subject:
     def require_built(self) -> None:
         """NotMeasured where the image of this plan is not in the cache."""
         if not (self.cache.images / self.plan.plan_id).exists():
-            raise NotMeasured(f"`{IMAGE}` is not built at these pins; build it with `nox -s build-{IMAGE}`")
+            raise NotMeasured(f"`{IMAGE}` is not built at these pins; build it with `./noxw -s build-{IMAGE}`")
 
     def choose_engine(self) -> Engine:
         """The engine that a build would take."""

@@ -91,7 +91,7 @@ def warm(subject: Subject) -> Measured:
     cold = [one for one in before if one.use is CacheUse.COLD and one.engine == engine]
     if not cold:
         raise NotMeasured(
-            f"the records hold no cold build of these inputs by {engine}; `nox -s build-{IMAGE} -- --cold` makes one"
+            f"the records hold no cold build of these inputs by {engine}; `./noxw -s build-{IMAGE} -- --cold` makes one"
         )
     options = BuildOptions(engine=engine, rebuild=True)
     build(subject.project, subject.image, *subject.variant, cache=subject.cache, options=options)

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import copy
 import hashlib
-import json
 import resource
 import shutil
 import tarfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, cast
@@ -37,18 +36,18 @@ def canonical(subject: Subject) -> Measured:
     The layer is the pinned build root, again and again up to 1 GB: Debian's compilers, Python's and C's many small
     files. Copies lie further apart than the compressor looks back.
     """
-    from spark_images.build import root_image
     from spark_images.canonical import write_canonical
     from spark_images.fetch import fetch
     from spark_images.imageconfig import ImageConfig
     from spark_images.oci import read_layout
+    from spark_images.staging import root_image
     from spark_images.store import Store
     from spark_images.workfolder import work_folder
 
     store = Store(subject.cache.store)
     root = next(root for root in subject.plan.roots if root.name == "build-root")
     fetch(subject.plan.deb_contents, store=store)
-    source = read_layout(root_image(root, subject.plan, store, subject.cache).layout)
+    source = read_layout(root_image(root, store, subject.cache).layout)
     config = ImageConfig(
         architecture=root.arch, user="", env=(), entrypoint=(), command=(), ports=(),
         workdir="/", stop_signal="", labels=(), epoch=0,
@@ -74,6 +73,7 @@ def canonical(subject: Subject) -> Measured:
 def write_raw(source: Layout, output: Path, *, architecture: str) -> int:
     """Write a layout as engines export it, of one uncompressed layer of LAYER_BYTES; how many files are in it."""
     from spark_images.layers import TAR
+    from spark_images.layout_writer import write_index, write_json_blob
 
     blobs = output / "blobs" / "sha256"
     blobs.mkdir(parents=True)
@@ -84,19 +84,10 @@ def write_raw(source: Layout, output: Path, *, architecture: str) -> int:
     layer = {"mediaType": TAR, "digest": diff_id, "size": (blobs / "layer").stat().st_size}
     (blobs / "layer").rename(blobs / diff_id.removeprefix("sha256:"))
     config = {"architecture": architecture, "os": "linux", "rootfs": {"type": "layers", "diff_ids": [diff_id]}}
-    described = {"mediaType": "application/vnd.oci.image.config.v1+json", **_put(blobs, config)}
-    manifest = _put(blobs, {"schemaVersion": 2, "config": described, "layers": [layer]})
-    index = [{"mediaType": "application/vnd.oci.image.manifest.v1+json", **manifest}]
-    (output / "index.json").write_text(json.dumps({"schemaVersion": 2, "manifests": index}))
-    (output / "oci-layout").write_text('{"imageLayoutVersion": "1.0.0"}')
+    described = write_json_blob(blobs, config, "application/vnd.oci.image.config.v1+json")
+    manifest = {"schemaVersion": 2, "config": described, "layers": [layer]}
+    write_index(output, write_json_blob(blobs, manifest, "application/vnd.oci.image.manifest.v1+json"))
     return files
-
-
-def _put(blobs: Path, value: Mapping[str, object]) -> dict[str, object]:
-    data = json.dumps(value).encode()
-    digest = hashlib.sha256(data).hexdigest()
-    (blobs / digest).write_bytes(data)
-    return {"digest": f"sha256:{digest}", "size": len(data)}
 
 
 def _repeat(source: Layout, output: BinaryIO) -> int:

@@ -59,7 +59,7 @@ def machines(folder: Path, count: int, env: Mapping[str, str], *, store: Path | 
     with ExitStack() as stack:
         # Sockets lie in it: with a long path each `podman run` takes ten seconds (measured with 4.3.1).
         run = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="spark-")))
-        stack.callback(_unmount_below, folder, run)
+        stack.callback(unmount_below, folder, run)
         switch = _namespace(stack, "switch")
         _ip("-n", switch, "link", "add", "bridge", "type", "bridge")
         _ip("-n", switch, "address", "add", f"{SWITCH}/24", "dev", "bridge")
@@ -102,7 +102,7 @@ def _machine(name: str, address: str, folder: Path, run: Path, env: Mapping[str,
     return Machine(address=address, inside=("nsenter", f"--net=/run/netns/{name}"), env={**env, **of_its_own})
 
 
-def _unmount_below(*folders: Path) -> None:
+def unmount_below(*folders: Path) -> None:
     """A podman that was killed leaves its storage mounted on itself, and then nobody can remove the folder."""
     mounted = [line.split()[1].replace("\\040", " ") for line in Path("/proc/mounts").read_text().splitlines()]
     ours = [place for place in mounted if any(Path(place).is_relative_to(folder) for folder in folders)]

@@ -9,17 +9,18 @@ import io
 import os
 import shutil
 import socket
-import subprocess
 import tempfile
 import time
 import urllib.request
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from spark_images.bench.base import Measured, NotMeasured, Subject
+from spark_images.bench.serving import serving
 from spark_images.errors import CheckError
 from spark_images.process import capture
 from spark_images.units import format_size
@@ -30,7 +31,6 @@ if TYPE_CHECKING:
 ROUNDS = 2  # of each form, in turn, so that what else the machine does meets both; the quicker one counts
 NAMESPACE = "spark-images-bench"
 _SOCKETS = ("/run/containerd/containerd.sock", "/run/docker/containerd/containerd.sock")
-_REGISTRY_S = 30.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,7 +44,7 @@ class Puller:
 
 def pull(subject: Subject) -> Measured:
     """How many times as fast the zstd form is pulled and unpacked as the gzip form, by the engine that gains least."""
-    from spark_images.build import built_layout
+    from spark_images.built import built_layout
     from spark_images.registry.client import Client
     from spark_images.registry.forms import GZIP, ZSTD, write_gzip
     from spark_images.registry.push import push_layout
@@ -57,8 +57,8 @@ def pull(subject: Subject) -> Measured:
         forms = {ZSTD: image, GZIP: write_gzip(image, folder / "gzip")}
         repository = Repository(host=host, name="bench")
         for form, layout in forms.items():
-            client = Client(host, env=os.environ)
-            push_layout(client, layout, repository, form, states=folder / "uploads")
+            client = Client(repository)
+            push_layout(client, layout, form, states=folder / "uploads")
         facts = [f"{form}: {format_size(sum(layer.size_bytes for layer in forms[form].layers))}" for form in forms]
         ratios = []
         with _pullers(folder / "podman", f"{image.config['os']}/{image.config['architecture']}") as pullers:
@@ -173,18 +173,9 @@ def _registry(folder: Path) -> Iterator[str]:
         f"version: 0.1\nlog: {{level: error}}\nhttp: {{addr: '{host}'}}\n"
         f"storage: {{filesystem: {{rootdirectory: {folder / 'data'}}}}}\n"
     )
-    with (folder / "log").open("wb") as log:
-        process = subprocess.Popen([program, "serve", str(folder / "config.yml")], stdout=log, stderr=log)
-    try:
-        last = time.monotonic() + _REGISTRY_S
-        while not _answers(host):
-            if process.poll() is not None or time.monotonic() > last:
-                raise CheckError("the registry does not start", why=(folder / "log").read_text().splitlines()[-3:])
-            time.sleep(0.05)
+    command = [program, "serve", str(folder / "config.yml")]
+    with serving(command, folder / "log", partial(_answers, host)):
         yield host
-    finally:
-        process.terminate()
-        process.wait()
 
 
 def _answers(host: str) -> bool:

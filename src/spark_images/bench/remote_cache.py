@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import subprocess
 import sys
 import tempfile
 import time
@@ -21,9 +20,11 @@ from typing import TYPE_CHECKING
 from spark_images.bench.base import Measured, NotMeasured, Subject
 from spark_images.bench.compiling import Compiled, compiled, told
 from spark_images.bench.machines import SWITCH, Machine, machines, unable
+from spark_images.bench.serving import serving
 from spark_images.cache import Cache
 from spark_images.errors import CheckError
 from spark_images.oci import read_layout
+from spark_images.process import capture
 
 if TYPE_CHECKING:
     from pipeline import Pipeline
@@ -104,25 +105,11 @@ def _project(subject: Subject, folder: Path) -> Pipeline:
 @contextmanager
 def _redis(switch: Machine, folder: Path) -> Iterator[None]:
     command = ["redis-server", "--bind", SWITCH, "--port", str(PORT), "--protected-mode", "no", "--save", ""]
-    with (folder / "redis.log").open("wb") as log:
-        server = subprocess.Popen([*switch.inside, *command, "--dir", str(folder)], stdout=log, stderr=log)
-    try:
-        last = time.monotonic() + 60
-        asking = [
-            *switch.inside,
-            sys.executable,
-            "-c",
-            f"import socket; socket.create_connection(({SWITCH!r}, {PORT}), 5)",
-        ]
-        while subprocess.run(asking, capture_output=True).returncode:
-            if server.poll() is not None or time.monotonic() > last:
-                raise CheckError(
-                    "redis-server does not start", why=(folder / "redis.log").read_text().splitlines()[-3:]
-                )
+    connect = f"import socket; socket.create_connection(({SWITCH!r}, {PORT}), 5)"
+    asking = [*switch.inside, sys.executable, "-c", connect]
+    command = [*switch.inside, *command, "--dir", str(folder)]
+    with serving(command, folder / "redis.log", lambda: capture(asking).status == 0):
         yield
-    finally:
-        server.terminate()
-        server.wait(20)
 
 
 def _first_build(pipeline: Pipeline, machine: Machine, engine: str, env: dict[str, str]) -> First:
@@ -130,12 +117,10 @@ def _first_build(pipeline: Pipeline, machine: Machine, engine: str, env: dict[st
 
     command = [*machine.inside, *pipeline.command("build", "cached", "--engine", engine, "--memory", "2GiB")]
     began = time.monotonic()
-    done = subprocess.run(command, env={**machine.env, **env}, text=True, capture_output=True)
+    done = capture(command, env={**machine.env, **env})
     whole_s = time.monotonic() - began
-    if done.returncode != 0:
-        raise CheckError(
-            f"a build on {machine.address} ended with {done.returncode}", why=done.stderr.splitlines()[-5:]
-        )
+    if done.status != 0:
+        raise CheckError(f"a build on {machine.address} ended with {done.status}", why=done.stderr.splitlines()[-5:])
     (view,) = read_records(machine.cache / "records")
     step = compiled(view)
     if step is None:

@@ -1,4 +1,4 @@
-"""The pipeline's own speed against what README.md promises."""
+"""The pipeline's own speed against what docs/measured.md promises."""
 
 from __future__ import annotations
 

@@ -19,11 +19,10 @@ def build_stages(
 
     builder: platform of the compilers, this machine's if None. Raises BuildError where it does not end well.
     """
-    from spark_images.build import root_image
     from spark_images.engine.base import BuildRequest
     from spark_images.fetch import fetch
     from spark_images.jobs import Jobs
-    from spark_images.staging import stage, stage_inputs
+    from spark_images.staging import root_image, stage, stage_inputs
     from spark_images.store import Store
     from spark_images.terminal import tell
     from spark_images.workfolder import work_folder
@@ -50,7 +49,7 @@ def build_stages(
             dockerfile=staged.dockerfile,
             context=staged.scripts,
             contexts=(("inputs", stage_inputs(plan, folder / "inputs", store)),),
-            roots=(root_image(root, plan, store, subject.cache),),
+            roots=(root_image(root, store, subject.cache),),
             secrets=(),
             memory_bytes=memory_bytes,
             use_cache=False,

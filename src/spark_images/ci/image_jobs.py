@@ -173,6 +173,6 @@ def _smoke_verdict(job: Job, there: Standing) -> str:
     from spark_images.registry.statements import attached_verdicts
     from spark_images.verdict import latest_verdicts
 
-    client = Client(there.repository.host, env=job.env, name=there.repository.name)
-    verdict = latest_verdicts(attached_verdicts(client, there.repository, there.digest), there.digest).get(Gate.SMOKE)
+    client = Client(there.repository, env=job.env)
+    verdict = latest_verdicts(attached_verdicts(client, there.digest), there.digest).get(Gate.SMOKE)
     return verdict.colour.value if verdict and verdict.colour is not Colour.SKIPPED else ""

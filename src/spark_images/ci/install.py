@@ -56,8 +56,8 @@ def check_workflows(project: Project) -> None:
         raise DriftError(
             "workflow files are not what their description renders to",
             why=found,
-            hint="`nox -s ci` writes ci/, `nox -s ci -- --forge gitea` (or github) installs; what was edited by hand "
-            "belongs into src/spark_images/ci/templates",
+            hint="`./noxw -s ci` writes ci/, `./noxw -s ci -- --forge gitea` (or github) installs; "
+            "what was edited by hand belongs into src/spark_images/ci/templates",
         )
     tell("every workflow file is what its description renders to")
 

@@ -41,5 +41,5 @@ def require_machine(plan: Plan, cache: Cache, env: Mapping[str, str]) -> None:
         raise DiskFullError(
             f"this runner has too little disk for `{plan.image}`: {format_size(free)} of {format_size(needed)}",
             why=[f"where its cache lies, {cache.root}; {format_size(lacking)} are still to be fetched"],
-            hint="`nox -s prune` empties the store of what no pin names; $SPARK_IMAGES_CACHE names another disk",
+            hint="`./noxw -s prune` empties the store of what no pin names; $SPARK_IMAGES_CACHE names another disk",
         )

@@ -5,9 +5,11 @@ from __future__ import annotations
 import re
 import shlex
 
+from spark_images.bisect.report import report_words
 from spark_images.ci.job import Job
 from spark_images.ci.updates import AUTHOR, push_updates, update_branch
 from spark_images.errors import UsageError
+from spark_images.files import read_json
 
 # No command: what is typed into a form runs nothing.
 CHECK = re.compile(r"(build|audit|test|smoke)(:[A-Za-z0-9_.\[\]-]+)?")
@@ -60,7 +62,10 @@ def bisect_job(job: Job) -> str:
     words += [f"--{name.lower()}={value}" for name in ("TARGET", "BASE", "BUDGET") if (value := _input(job, name, ""))]
     pulled = (f"--registry={job.registry}",) if job.registry else ()
     job.summary.facts += [("good", _input(job, "GOOD")), ("bad", _input(job, "BAD")), ("check", check)]
+    words += [f"--svg={job.results / 'range.svg'}", f"--report={job.results / 'bisect.json'}"]
     job.steps.verb("bisect", "bisect", image, f"--check={check}", *words, *pulled, *job.build_words())
+    if report := read_json(job.results / "bisect.json"):
+        job.summary.pictures.append(tuple(report_words(report)))
     return ""
 
 

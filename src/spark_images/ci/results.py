@@ -11,7 +11,10 @@ from typing import TYPE_CHECKING
 from spark_images.ci.summary import Summary, markdown, plain
 from spark_images.errors import SparkImagesError
 from spark_images.files import write_text
-from spark_images.record import RecordView, read_records
+from spark_images.record import Outcome, RecordView, read_records
+from spark_images.report import layer_lines, layers_of
+from spark_images.report_layers import draw_layers
+from spark_images.report_memory import memory_data, step_lines
 from spark_images.terminal import tell
 from spark_images.units import format_duration, format_size
 from spark_images.verdict import latest_verdicts
@@ -38,27 +41,21 @@ def keep_results(job: Job, plan_id: str) -> None:
 
 def _publish(job: Job) -> None:
     """The folder as an artifact in the registry: what forges keep of jobs differs, and goes after some weeks."""
-    from spark_images.registry.artifacts import Artifact, put_artifact
     from spark_images.registry.client import Client
-    from spark_images.registry.reference import parse_registry, tag_of
+    from spark_images.registry.job_results import NAME, put_results
+    from spark_images.registry.reference import parse_registry
 
     packed = io.BytesIO()
     with tarfile.open(fileobj=packed, mode="w:gz") as tar:
         tar.add(job.results, arcname=".")
-    env = job.env
-    tag = tag_of(*job.summary.title.split(), env["GITHUB_RUN_ID"], env.get("GITHUB_RUN_ATTEMPT") or "1")
-    repository = parse_registry(job.registry, FOLDER)
-    artifact = Artifact(
-        artifact_type="application/vnd.spark-images.ci-results.v1.tar+gzip",
-        media_type="application/vnd.oci.image.layer.v1.tar+gzip",
-        data=packed.getvalue(),
-    )
+    client = Client(parse_registry(job.registry, NAME), env=job.env)
+    run, attempt = job.env["GITHUB_RUN_ID"], job.env.get("GITHUB_RUN_ATTEMPT") or "1"
     try:
-        put_artifact(Client(repository.host, env=env, name=repository.name), repository, artifact, tag=tag)
+        tag = put_results(client, job.summary.title, run=run, attempt=attempt, data=packed.getvalue())
     except SparkImagesError as err:  # the job is as good or bad as it was; what is lost is said
         tell(f"::warning::these results stay on the runner, in {job.results}: {err.what}")
         return
-    job.summary.facts.append(("these results", repository.at(tag)))
+    job.summary.facts.append(("these results", client.at(tag)))
 
 
 def say(text: str, lines: tuple[str, ...], env: Mapping[str, str]) -> None:
@@ -82,7 +79,7 @@ def _of_plan(summary: Summary, plan_id: str, cache: Cache, folder: Path) -> None
         summary.facts.append(("digest", digest))
     for gate, verdict in latest_verdicts(kept_verdicts(cache, plan_id), digest).items():
         summary.verdicts.append((gate.value, verdict.colour.value, verdict.evidence))
-    sbom = cache.root / "sboms" / f"{digest.removeprefix('sha256:')}.json"
+    sbom = cache.sboms / f"{digest.removeprefix('sha256:')}.json"
     if digest and sbom.is_file():
         shutil.copyfile(sbom, folder / "sbom.cdx.json")
 
@@ -95,13 +92,17 @@ def _of_record(summary: Summary, record: RecordView, cache: Cache, folder: Path)
     for path in sorted(record.folder.glob("*.xml")):
         shutil.copyfile(path, folder / f"junit-{path.name}")
     summary.facts.append(("record", record.id))
+    summary.pictures += [step_lines(step) for step in memory_data([record], record.id).get("steps", ())]
     if record.result is None:
         return ""
-    summary.facts.append(("built in", format_duration(record.result.seconds)))
+    outcome = "built in" if record.result.outcome is Outcome.BUILT else f"{record.result.outcome.value} after"
+    summary.facts.append((outcome, format_duration(record.result.seconds)))
     if record.result.peak_mib:
         summary.facts.append(("peak memory", format_size(record.result.peak_mib << 20)))
     if record.result.layers:
         summary.facts.append(("size", f"{format_size(record.result.size_bytes)} in {len(record.result.layers)} layers"))
+        summary.pictures.append(layer_lines("to pull", layers_of(record)))
+        write_text(folder / "layers.svg", draw_layers(record))
     if record.result.digest:
         summary.facts.append(("digest", record.result.digest))
     return record.result.digest

@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-import io
-import tarfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
 from spark_images.cache import Cache
+from spark_images.checkout import files_at, git
 from spark_images.ci.matrix import Variant
 from spark_images.errors import SparkImagesError, UsageError
-from spark_images.process import Captured, capture
 from spark_images.project import Project
-from spark_images.workfolder import work_folder
-
-PARTS = ("pins.yaml", "images", "templates", "scripts")  # all that plans are made from
 
 
 def changed_since(
@@ -51,20 +46,11 @@ def _plan_id(project: Project, variant: Variant, builder: str) -> str:
 
 @contextmanager
 def _project_at(commit: str, root: Path, cache: Cache) -> Iterator[Project]:
-    base = _git(root, "merge-base", "HEAD", commit) if commit[:1] != "-" else None
+    base = git(root, "merge-base", "HEAD", commit) if commit[:1] != "-" else None
     if base is None or base.status:
         raise UsageError(
             f"`{commit}` and HEAD have no commit in common here",
             hint="fetch that commit with its history: `git fetch origin COMMIT`",
         )
-    there = base.stdout.decode().strip()
-    listed = _git(root, "ls-tree", "--name-only", there, "--", *PARTS).stdout.decode().split()
-    with work_folder(cache, "since") as work:
-        if listed:
-            with tarfile.open(fileobj=io.BytesIO(_git(root, "archive", there, "--", *listed).stdout)) as tar:
-                tar.extractall(work)
-        yield Project(work)
-
-
-def _git(folder: Path, *words: str) -> Captured:
-    return capture(("git", "-C", str(folder), *words))
+    with files_at(base.stdout.decode().strip(), root, cache) as files:
+        yield Project(files)

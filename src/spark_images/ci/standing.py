@@ -41,9 +41,9 @@ def standings_of(
 def standing_of(registry: str, image: str, plan_id: str, env: Mapping[str, str]) -> Standing:
     """Of one plan of an image. RegistryError where the registry refuses."""
     repository = parse_registry(registry, image)
-    client = Client(repository.host, env=env, name=repository.name)
-    manifest = client.manifest(repository, plan_id[:12])
+    client = Client(repository, env=env)
+    manifest = client.manifest(plan_id[:12])
     if manifest is None:
         return Standing(repository=repository, plan_id=plan_id)
-    moved = any(move.plan_id == plan_id for move in read_history(client, repository))
+    moved = any(move.plan_id == plan_id for move in read_history(client))
     return Standing(repository=repository, plan_id=plan_id, digest=manifest.digest, moved=moved)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -11,6 +10,7 @@ from pathlib import Path
 from spark_images.ci.summary import End, StepDone, Summary
 from spark_images.engine.guard import guarded
 from spark_images.errors import HostProgramError, JobTimeoutError, RegistryError, RouteError
+from spark_images.own_verbs import verb_command
 from spark_images.process import quoted, stream
 from spark_images.terminal import tell
 from spark_images.units import format_duration
@@ -45,8 +45,7 @@ class Steps:
 
     def verb(self, name: str, *words: str, env: Mapping[str, str] | None = None) -> bool:
         """Run one of our verbs on the project; whether it, and all before it, ended well. env: the job's if None."""
-        command = [sys.executable, "-m", "spark_images", "--project", str(self._project), *words]
-        return self.program(name, command, env=env)
+        return self.program(name, verb_command(self._project, *words), env=env)
 
     def session(self, name: str, *words: str) -> bool:
         """Run a nox session of the project; as verb."""
@@ -85,24 +84,20 @@ class Steps:
 
         left_s = self._deadline - self._clock()
         tell(quoted(command))
-        try:
-            if left_s <= 0:
-                raise subprocess.TimeoutExpired(command, 0)
-            status = stream(guarded(command, self._note), on_line, env=env, cwd=cwd, timeout_s=left_s)
-        except (HostProgramError, subprocess.TimeoutExpired) as err:
-            if not isinstance(err, subprocess.TimeoutExpired) and not isinstance(
-                err.__cause__, subprocess.TimeoutExpired
-            ):
-                raise
-            late = JobTimeoutError(
-                f"the job's {format_duration(self._timeout_s)} were over in `{name}`, and it was ended",
-                hint="what was compiled stays in the cache, so that the next run is faster; `--timeout` gives more",
-            )
-            self.summary.steps.append(
-                StepDone(name=name, end=End.FAILED, seconds=self._clock() - began, error=late.render())
-            )
-            raise late from None
-        return status, said.text if status else ""
+        if left_s > 0:
+            try:
+                status = stream(guarded(command, self._note), on_line, env=env, cwd=cwd, timeout_s=left_s)
+                return status, said.text if status else ""
+            except HostProgramError as err:
+                if not err.timed_out:
+                    raise
+        late = JobTimeoutError(
+            f"the job's {format_duration(self._timeout_s)} were over in `{name}`, and it was ended",
+            hint="what was compiled stays in the cache, so that the next run is faster; `--timeout` gives more",
+        )
+        seconds = self._clock() - began
+        self.summary.steps.append(StepDone(name=name, end=End.FAILED, seconds=seconds, error=late.render()))
+        raise late
 
 
 class _Errors:

@@ -36,6 +36,7 @@ class Summary:
     facts: list[tuple[str, str]] = field(default_factory=list)
     verdicts: list[tuple[str, str, str]] = field(default_factory=list)  # gate, colour, evidence
     steps: list[StepDone] = field(default_factory=list)
+    pictures: list[tuple[str, ...]] = field(default_factory=list)  # of text: GitHub and Gitea strip SVG from a summary
     sentence: str = ""  # how it ended
 
     def table(self) -> tuple[tuple[str, ...], ...]:
@@ -60,17 +61,25 @@ def markdown(summary: Summary) -> str:
     lines += _table(("step", "result", "time"), [tuple(map(_cell, row)) for row in summary.table()])
     for step in summary.steps:
         if step.error:
-            fence = "`" * max(3, _longest_run(step.error) + 1)
-            lines += [f"**{_cell(step.name)}** said:", "", f"{fence}text", step.error, fence, ""]
+            lines += [f"**{_cell(step.name)}** said:", "", *_block(step.error)]
+    for picture in summary.pictures:
+        lines += _block("\n".join(picture))
     return "\n".join(lines)
+
+
+def _block(text: str) -> list[str]:
+    fence = "`" * max(3, _longest_run(text) + 1)
+    return [f"{fence}text", text, fence, ""]
 
 
 def plain(summary: Summary) -> tuple[str, ...]:
     """For the log, which says everything also where a forge shows no summaries; errors stand further up there."""
     lines = [summary.title, *([f"  {summary.sentence}"] if summary.sentence else [])]
-    lines += _aligned(summary.facts)
-    lines += _aligned(summary.verdicts)
-    lines += _aligned(summary.table())
+    lines += aligned(summary.facts)
+    lines += aligned(summary.verdicts)
+    lines += aligned(summary.table())
+    for picture in summary.pictures:
+        lines += ["", *(f"  {line}" for line in picture)]
     return tuple(lines)
 
 
@@ -87,7 +96,8 @@ def _table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
     return [*lines, *(f"| {' | '.join(row)} |" for row in rows), ""]
 
 
-def _aligned(rows: Sequence[Sequence[str]]) -> list[str]:
+def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
+    """Rows as lines for the log, in columns."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return [
         "  " + "  ".join(f"{cell:{width}}" for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows

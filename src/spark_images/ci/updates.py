@@ -7,10 +7,9 @@ import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
+from spark_images.checkout import git, said_by_git
 from spark_images.ci.job import Job
 from spark_images.ci.login import TOKEN
-from spark_images.errors import UsageError
-from spark_images.process import Captured, capture
 
 PREFIX = "updates/"
 AUTHOR = {
@@ -27,7 +26,7 @@ def update_branch(job: Job) -> Iterator[str]:
     try:
         yield branch
     finally:
-        _git(job, "branch", "--delete", "--force", branch)
+        git(job.root, "branch", "--delete", "--force", branch)
 
 
 def push_updates(job: Job, branch: str, *, whole: bool) -> None:
@@ -35,16 +34,16 @@ def push_updates(job: Job, branch: str, *, whole: bool) -> None:
 
     whole: update-pins came to its end, so an empty branch says that there is nothing.
     """
-    if _git(job, "rev-parse", "--verify", "--quiet", f"refs/heads/{branch}").status:
+    if git(job.root, "rev-parse", "--verify", "--quiet", f"refs/heads/{branch}").status:
         return  # update-pins did not get that far, and its step says why
-    titles = _good(job, "log", "--format=%s", f"HEAD..{branch}").splitlines()
+    titles = said_by_git(job.root, "log", "--format=%s", f"HEAD..{branch}").splitlines()
     if not titles:
         if whole:
             job.ends("There is nothing newer to take over.")
         return
     name = branch_name(titles)
     job.summary.facts += [*(("update", title) for title in titles), ("branch", name)]
-    if _good(job, *_login(job), "ls-remote", _remote(job), f"refs/heads/{name}").strip():
+    if said_by_git(job.root, *_login(job), "ls-remote", _remote(job), f"refs/heads/{name}", env=_env(job)):
         job.ends("The same update is on its branch already.")
         return
     push = ("push", _remote(job), f"refs/heads/{branch}:refs/heads/{name}")
@@ -74,17 +73,3 @@ def _login(job: Job) -> tuple[str, ...]:
 
 def _env(job: Job) -> dict[str, str]:
     return {**job.env, TOKEN: job.token, "GIT_TERMINAL_PROMPT": "0"}
-
-
-def _good(job: Job, *words: str) -> str:
-    ended = _git(job, *words)
-    if ended.status:
-        raise UsageError(
-            f"git failed in {job.root}",
-            why=ended.stderr.strip().splitlines()[-2:],
-        )
-    return ended.stdout.decode(errors="replace")
-
-
-def _git(job: Job, *words: str) -> Captured:
-    return capture(("git", "-C", str(job.root), *words), env=_env(job))

@@ -12,6 +12,8 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from spark_images.exact_json import exact_json
+
 KEY = re.compile(r"[0-9a-v]{20,64}")  # ccache 4's: hexadecimal, then base 32
 LARGEST_BYTES = (
     4 << 30
@@ -37,7 +39,7 @@ def index_name(*, image: str, target: str, base: str, builder: str) -> str:
 def write_index(name: str, entries: Iterable[Entry]) -> bytes:
     """The note as bytes; equal entries give equal bytes."""
     rows = [[entry.key, entry.digest, entry.size_bytes] for entry in entries]
-    return json.dumps({"entries": rows, "of": name}, sort_keys=True, separators=(",", ":")).encode()
+    return exact_json({"entries": rows, "of": name})
 
 
 def read_index(name: str, data: bytes) -> tuple[Entry, ...]:

@@ -10,6 +10,7 @@ from typing import Protocol
 from urllib.parse import unquote, urlsplit
 
 from spark_images.compile_cache.index import LARGEST_ENTRY_BYTES
+from spark_images.download import Sessions
 from spark_images.errors import UsageError
 
 REMOTE = "SPARK_IMAGES_CCACHE_REMOTE"
@@ -80,7 +81,7 @@ class HttpStore:
     def __init__(self, remote: Remote) -> None:
         self._root = remote.url.rstrip("/")
         self._shown = str(remote)
-        self._own = threading.local()
+        self._session = Sessions()
 
     def entry(self, key: str) -> str:
         """See Store: ccache's layout `subdirs`."""
@@ -112,12 +113,9 @@ class HttpStore:
         import requests
         import urllib3
 
-        if not hasattr(self._own, "session"):
-            self._own.session = requests.Session()
-        session: requests.Session = self._own.session
         url, limits = f"{self._root}/{name}", (CONNECT_S, ANSWER_S)
         try:
-            with session.request(method, url, data=data, stream=True, timeout=limits) as answer:
+            with self._session().request(method, url, data=data, stream=True, timeout=limits) as answer:
                 return answer.status_code, answer.raw.read(LARGEST_ENTRY_BYTES + 1, decode_content=True)
         except (requests.RequestException, urllib3.exceptions.HTTPError, OSError) as err:
             raise StoreError(f"{self._shown} does not answer: {type(err).__name__}") from err

@@ -7,17 +7,16 @@ the fallback that the specification names: an index under the tag `sha256-<diges
 from __future__ import annotations
 
 import base64
-import json
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
 from spark_images.errors import RegistryError
+from spark_images.exact_json import exact_json
 from spark_images.registry.answers import Missing
 from spark_images.registry.client import Client
 from spark_images.registry.manifest import INDEX, MANIFEST, Manifest, digest_of
-from spark_images.registry.reference import Repository
 
 EMPTY = b"{}"
 EMPTY_TYPE = "application/vnd.oci.empty.v1+json"
@@ -62,42 +61,38 @@ def artifact_manifest(artifact: Artifact, subject: Manifest | None, *, embed: bo
         **({"subject": descriptor(subject)} if subject else {}),
         **({"annotations": dict(artifact.annotations)} if artifact.annotations else {}),
     }
-    return Manifest(media_type=MANIFEST, data=canonical_json(document))
+    return Manifest(media_type=MANIFEST, data=exact_json(document))
 
 
-def put_artifact(
-    client: Client, repository: Repository, artifact: Artifact, *, tag: str = "", embed: bool = False
-) -> Manifest:
+def put_artifact(client: Client, artifact: Artifact, *, tag: str, embed: bool = False) -> None:
     """Store an artifact of its own, under a tag."""
     manifest = artifact_manifest(artifact, None, embed=embed)
-    _put_blobs(client, repository, artifact)
-    client.put_manifest(repository, tag or manifest.digest, manifest)
-    return manifest
+    _put_blobs(client, artifact)
+    client.put_manifest(tag, manifest)
 
 
-def attach(client: Client, repository: Repository, artifact: Artifact, subject: Manifest) -> str:
-    """Attach an artifact to the image whose manifest is `subject`; its digest. Attached already, nothing changes."""
+def attach(client: Client, artifact: Artifact, subject: Manifest) -> None:
+    """Attach an artifact to the image whose manifest is `subject`. Attached already, nothing changes."""
     manifest = artifact_manifest(artifact, subject)
-    if any(there.digest == manifest.digest for there in referrers(client, repository, subject.digest)):
-        return manifest.digest
-    _put_blobs(client, repository, artifact)
-    response = client.put_manifest(repository, manifest.digest, manifest)
+    if any(there.digest == manifest.digest for there in referrers(client, subject.digest)):
+        return
+    _put_blobs(client, artifact)
+    response = client.put_manifest(manifest.digest, manifest)
     if "OCI-Subject" not in response.headers:  # this registry keeps no list of its own
         entry = {**descriptor(manifest), "artifactType": artifact.artifact_type}
         if artifact.annotations:
             entry["annotations"] = dict(artifact.annotations)
-        _list_in_tag(client, repository, subject.digest, add=[entry])
-    return manifest.digest
+        _list_in_tag(client, subject.digest, add=[entry])
 
 
-def referrers(client: Client, repository: Repository, digest: str, artifact_type: str = "") -> tuple[Referrer, ...]:
+def referrers(client: Client, digest: str, artifact_type: str = "") -> tuple[Referrer, ...]:
     """What refers to the image of this digest, all or of one type."""
     found: list[dict[str, Any]] = []
     with suppress(Missing, ValueError, KeyError, TypeError):  # no such address, or another program behind it
-        answer = client.ask("GET", f"{repository.name}/referrers/{digest}", headers={"Accept": INDEX})
+        answer = client.ask("GET", f"referrers/{digest}", headers={"Accept": INDEX})
         found += answer.json()["manifests"]
     if not found:
-        found = _in_tag(client, repository, digest)
+        found = _in_tag(client, digest)
     listed = (
         Referrer(
             digest=str(entry["digest"]),
@@ -109,35 +104,33 @@ def referrers(client: Client, repository: Repository, digest: str, artifact_type
     return tuple(entry for entry in listed if not artifact_type or entry.artifact_type == artifact_type)
 
 
-def read_artifact(client: Client, repository: Repository, digest: str) -> bytes:
+def read_artifact(client: Client, digest: str) -> bytes:
     """The content of an artifact, checked; RegistryError where it is not there."""
-    manifest = client.manifest(repository, digest)
+    manifest = client.manifest(digest)
     if manifest is None:
-        raise RegistryError(f"{repository.at(digest)} is not there")
-    return content_of(client, repository, manifest)
+        raise RegistryError(f"{client.at(digest)} is not there")
+    return content_of(client, manifest)
 
 
-def content_of(client: Client, repository: Repository, manifest: Manifest) -> bytes:
+def content_of(client: Client, manifest: Manifest) -> bytes:
     """The one content of an artifact's manifest: from the manifest where it stands in it, else the blob."""
     try:
         (content,) = manifest.document()["layers"]
         embedded = base64.b64decode(content["data"]) if "data" in content else b""
         digest = str(content["digest"])
     except (KeyError, TypeError, ValueError) as err:
-        raise RegistryError(f"{repository.at(manifest.digest)} is no artifact with one content") from err
-    return embedded if digest_of(embedded) == digest else client.blob(repository, digest)
+        raise RegistryError(f"{client.at(manifest.digest)} is no artifact with one content") from err
+    return embedded if digest_of(embedded) == digest else client.blob(digest)
 
 
-def drop_referrers(client: Client, repository: Repository, digest: str) -> int:
-    """Delete what refers to an image, and the fallback tag; how many there were."""
-    found = referrers(client, repository, digest)
-    for entry in found:
-        drop_referrers(client, repository, entry.digest)
-        client.delete_manifest(repository, entry.digest)
-    fallback = client.manifest(repository, fallback_tag(digest))
+def drop_referrers(client: Client, digest: str) -> None:
+    """Delete what refers to an image, and the fallback tag."""
+    for entry in referrers(client, digest):
+        drop_referrers(client, entry.digest)
+        client.delete_manifest(entry.digest)
+    fallback = client.manifest(fallback_tag(digest))
     if fallback is not None:
-        client.delete_manifest(repository, fallback.digest)
-    return len(found)
+        client.delete_manifest(fallback.digest)
 
 
 def fallback_tag(digest: str) -> str:
@@ -145,35 +138,30 @@ def fallback_tag(digest: str) -> str:
     return digest.replace(":", "-")
 
 
-def canonical_json(document: object) -> bytes:
-    """One text for equal documents."""
-    return json.dumps(document, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode()
-
-
-def _put_blobs(client: Client, repository: Repository, artifact: Artifact) -> None:
+def _put_blobs(client: Client, artifact: Artifact) -> None:
     for data in (EMPTY, artifact.data):
-        client.put_blob(repository, data)
+        client.put_blob(data)
 
 
-def _in_tag(client: Client, repository: Repository, digest: str) -> list[dict[str, Any]]:
-    index = client.manifest(repository, fallback_tag(digest))
+def _in_tag(client: Client, digest: str) -> list[dict[str, Any]]:
+    index = client.manifest(fallback_tag(digest))
     return list(index.document().get("manifests") or ()) if index else []
 
 
-def _list_in_tag(client: Client, repository: Repository, digest: str, *, add: Sequence[dict[str, Any]]) -> None:
+def _list_in_tag(client: Client, digest: str, *, add: Sequence[dict[str, Any]]) -> None:
     """Read, add, write, and look whether somebody wrote in between: then again."""
     wanted = {str(entry["digest"]) for entry in add}
     for _ in range(ROUNDS):
-        there = _in_tag(client, repository, digest)
+        there = _in_tag(client, digest)
         missing = [entry for entry in add if entry["digest"] not in _digests(there)]
         if not missing:
             return
         document = {"schemaVersion": 2, "mediaType": INDEX, "manifests": [*there, *missing]}
-        client.put_manifest(repository, fallback_tag(digest), Manifest(media_type=INDEX, data=canonical_json(document)))
-        if wanted <= _digests(_in_tag(client, repository, digest)):
+        client.put_manifest(fallback_tag(digest), Manifest(media_type=INDEX, data=exact_json(document)))
+        if wanted <= _digests(_in_tag(client, digest)):
             return
     raise RegistryError(
-        f"{repository.at(fallback_tag(digest))} is written by others all the time",
+        f"{client.at(fallback_tag(digest))} is written by others all the time",
         hint="the same command again adds what is missing",
     )
 

@@ -1,4 +1,4 @@
-"""One registry over HTTP: manifests, blobs, tags and referrers by the OCI distribution specification 1.1.
+"""A repository of a registry over HTTP: manifests, blobs, tags, referrers by the OCI distribution specification 1.1.
 
 Ours, over requests, because no kept program or library does what push has to do. skopeo sends a blob in one request,
 begins it anew after every break (a 500 MiB layer never gets through a proxy that cuts at 60 s or answers 413), says
@@ -9,6 +9,7 @@ either; crane and cosign are Go programs that Debian 12 does not have. What they
 from __future__ import annotations
 
 import io
+import os
 import re
 import threading
 from collections.abc import Callable, Mapping
@@ -16,13 +17,23 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 from urllib.parse import urljoin, urlsplit
 
-from spark_images.download import PASSING, Patience, TransferError, explain, new_session, persist, without_credentials
+from spark_images.download import (
+    PASSING,
+    Patience,
+    Sessions,
+    TransferError,
+    explain,
+    new_session,
+    persist,
+    without_credentials,
+)
 from spark_images.errors import InterruptedByUser, RegistryError
+from spark_images.loopback import is_loopback
 from spark_images.registry.answers import Missing, retry_after_s, said_by
 from spark_images.registry.credentials import find_credentials
 from spark_images.registry.login import Login
 from spark_images.registry.manifest import INDEX, MANIFEST, Manifest, digest_of
-from spark_images.registry.reference import Repository, is_loopback
+from spark_images.registry.reference import Repository
 
 if TYPE_CHECKING:
     import requests
@@ -32,36 +43,37 @@ _DOCKER = (
     "application/vnd.docker.distribution.manifest.list.v2+json",
 )
 _ACCEPT = ", ".join((MANIFEST, INDEX, *_DOCKER))
-LARGEST_MANIFEST_BYTES = 4 << 20  # the specification's own advice to registries
 _CERTS = ("/etc/containers/certs.d", "/etc/docker/certs.d")
 
 Result = TypeVar("Result")
 
 
 class Client:
-    """A registry host, from any thread. It asks again while that may help, and no longer than `patience`."""
+    """A repository, from any thread. It asks again while that may help, and no longer than `patience`."""
 
     def __init__(
-        self, host: str, *, env: Mapping[str, str], name: str = "", stop: threading.Event | None = None
+        self, repository: Repository, *, env: Mapping[str, str] = os.environ, stop: threading.Event | None = None
     ) -> None:
-        self.host = host
+        self.repository = repository
+        self.host = host = repository.host
         self.patience = Patience.from_env(env)
         self.stop = stop or threading.Event()
         at = "registry-1.docker.io" if host == "docker.io" else host
-        self.root = f"{'http' if is_loopback(host) else 'https'}://{at}/v2/"
-        self.login = Login(at, lambda: find_credentials(host, name, env), self.patience.timeout_s)
-        self._local = threading.local()
+        self._root = f"{'http' if is_loopback(host) else 'https'}://{at}/v2/"
+        self.login = Login(at, lambda: find_credentials(host, repository.name, env), self.patience.timeout_s)
+        self.session = Sessions(self._new_session)
         self._certificate = next((str(file) for folder in _CERTS for file in Path(folder, host).glob("*.crt")), None)
         self._answered = False
 
-    def session(self) -> requests.Session:
-        """This thread's."""
-        if not hasattr(self._local, "session"):
-            self._local.session = new_session()
-            self._local.session.auth = self.login
-            if self._certificate:
-                self._local.session.verify = self._certificate
-        session: requests.Session = self._local.session
+    def at(self, wanted: str) -> str:
+        """The whole reference of a tag or a digest."""
+        return self.repository.at(wanted)
+
+    def _new_session(self) -> requests.Session:
+        session = new_session()
+        session.auth = self.login
+        if self._certificate:
+            session.verify = self._certificate
         return session
 
     def once(
@@ -72,11 +84,11 @@ class Client:
         headers: Mapping[str, str] | None = None,
         data: bytes | io.RawIOBase | None = None,
     ) -> requests.Response:
-        """One request, whatever it is answered; TransferError where it is not. url: below /v2/, or whole."""
+        """One request, whatever it is answered; TransferError where it is not. url: below the repository, or whole."""
         import requests
         import urllib3
 
-        whole = urljoin(self.root, url)
+        whole = urljoin(f"{self._root}{self.repository.name}/", url)
         if urlsplit(whole).scheme == "http" and not is_loopback(urlsplit(whole).netloc):
             raise RegistryError(f"{self.host} asks for data on `{without_credentials(whole)}`, which has no TLS")
         try:
@@ -161,16 +173,16 @@ class Client:
             hint = f"put its CA into `{_CERTS[0]}/{self.host}/ca.crt`; only a registry on loopback may do without"
         elif re.match(r"connection refused|the host's name|nothing arrived|the connection broke", text):
             what = f"{self.host} does not answer"
-            hint = f"is the address right, and does the registry run? `curl -i {self.root}` shows what is there"
+            hint = f"is the address right, and does the registry run? `curl -i {self._root}` shows what is there"
         return RegistryError(what, why=(text,), hint=hint)
 
     # Manifests and tags
 
-    def manifest(self, repository: Repository, wanted: str) -> Manifest | None:
+    def manifest(self, wanted: str) -> Manifest | None:
         """The manifest of a tag or digest, None where there is none. Its bytes have the digest that was asked for."""
 
         def attempt() -> Manifest | None:
-            response = self.once("GET", f"{repository.name}/manifests/{wanted}", headers={"Accept": _ACCEPT})
+            response = self.once("GET", f"manifests/{wanted}", headers={"Accept": _ACCEPT})
             try:
                 self.check(response, (200,))
             except Missing as missing:
@@ -189,24 +201,23 @@ class Client:
         found = self.persist(attempt)
         if found is not None and wanted.startswith("sha256:") and found.digest != wanted:
             raise RegistryError(
-                f"{self.host} served something else than {repository.at(wanted)}",
+                f"{self.host} served something else than {self.at(wanted)}",
                 why=(f"asked: {wanted}", f"got:   {found.digest}"),
                 hint="nothing was taken over; this registry cannot be trusted",
             )
         return found
 
-    def put_manifest(self, repository: Repository, wanted: str, manifest: Manifest) -> requests.Response:
+    def put_manifest(self, wanted: str, manifest: Manifest) -> requests.Response:
         """Store a manifest under a tag or its digest. Missing where the registry says that it lacks a blob of it."""
 
         def attempt() -> requests.Response:
             headers = {"Content-Type": manifest.media_type}
-            url = f"{repository.name}/manifests/{wanted}"
-            response = self.once("PUT", url, headers=headers, data=manifest.data)
+            response = self.once("PUT", f"manifests/{wanted}", headers=headers, data=manifest.data)
             code, words = said_by(response)
             if response.status_code in (400, 404) and "BLOB_UNKNOWN" in (code + words).upper():
                 raise Missing(code)
             if response.status_code == 404:
-                raise self.error(f"PUT {url}: 404 {words}")
+                raise self.error(f"PUT {without_credentials(response.url)}: 404 {words}")
             self.check(response, (200, 201, 202))
             stated = response.headers.get("Docker-Content-Digest", manifest.digest)
             if stated != manifest.digest:
@@ -215,18 +226,26 @@ class Client:
 
         return self.persist(attempt)
 
-    def delete_manifest(self, repository: Repository, wanted: str) -> bool:
-        """Delete a manifest by digest, or a tag; False where it was not there."""
+    def delete_manifest(self, digest: str) -> bool:
+        """Delete a manifest, with the tags that name it; False where it was not there."""
         try:
-            self.ask("DELETE", f"{repository.name}/manifests/{wanted}", good=(200, 202, 204))
+            self.ask("DELETE", f"manifests/{digest}", good=(200, 202, 204))
         except Missing:
             return False
+        except RegistryError as err:
+            if "405" not in err.render() and "UNSUPPORTED" not in err.render():
+                raise
+            raise RegistryError(
+                f"{self.host} does not let anybody delete images",
+                why=err.why,
+                hint="distribution allows it with `storage.delete.enabled: true`",
+            ) from None
         return True
 
-    def tags(self, repository: Repository) -> tuple[str, ...]:
-        """Every tag, sorted; () for a repository that does not exist."""
+    def tags(self) -> tuple[str, ...]:
+        """Every tag, sorted; () where there is no such repository."""
         found: list[str] = []
-        url = f"{repository.name}/tags/list"
+        url = "tags/list"
         while url:
             try:
                 response = self.ask("GET", url)
@@ -238,8 +257,8 @@ class Client:
 
     # Blobs
 
-    def has_blob(self, repository: Repository, digest: str, size_bytes: int) -> bool:
-        """Whether a complete blob of this size is there.
+    def has_blob(self, digest: str, size_bytes: int, *, of: str = "") -> bool:
+        """Whether a complete blob of this size is there, or in the repository `of` this host.
 
         Where a disk was full when distribution noted a blob, it answers 500 for that one ever after, until it is sent
         again: then it is not there either.
@@ -247,7 +266,7 @@ class Client:
         statuses: list[int] = []
 
         def attempt() -> requests.Response:
-            response = self.once("HEAD", f"{repository.name}/blobs/{digest}")
+            response = self.once("HEAD", f"{self._root}{of or self.repository.name}/blobs/{digest}")
             statuses.append(response.status_code)
             self.check(response, (200,))
             return response
@@ -262,13 +281,13 @@ class Client:
             raise
         return response.headers.get("Content-Length", str(size_bytes)) == str(size_bytes)
 
-    def blob(self, repository: Repository, digest: str) -> bytes:
+    def blob(self, digest: str) -> bytes:
         """A small blob, checked; RegistryError where it is missing or something else."""
         try:
-            data = self.ask("GET", f"{repository.name}/blobs/{digest}").content
+            data = self.ask("GET", f"blobs/{digest}").content
         except Missing:
             raise RegistryError(
-                f"{repository.at(digest)} is not there",
+                f"{self.at(digest)} is not there",
                 hint="the image is incomplete: push it again from where it was built",
             ) from None
         if digest_of(data) != digest:
@@ -279,14 +298,14 @@ class Client:
             )
         return data
 
-    def put_blob(self, repository: Repository, data: bytes) -> None:
+    def put_blob(self, data: bytes) -> None:
         """Store a small blob in one request; large ones are upload.py's."""
         digest = digest_of(data)
-        if self.has_blob(repository, digest, len(data)):
+        if self.has_blob(digest, len(data)):
             return
 
         def attempt() -> None:
-            begun = self.once("POST", f"{repository.name}/blobs/uploads/")
+            begun = self.once("POST", "blobs/uploads/")
             self.check(begun, (202,))
             location = urljoin(begun.url, begun.headers["Location"])
             url = f"{location}{'&' if '?' in location else '?'}digest={digest}"
@@ -296,14 +315,14 @@ class Client:
         try:
             self.persist(attempt)
         except (Missing, KeyError) as err:
-            raise self.error(f"{repository}: it takes no uploads") from err
+            raise self.error(f"{self.repository}: it takes no uploads") from err
 
-    def blob_url(self, repository: Repository, digest: str) -> str:
-        return f"{self.root}{repository.name}/blobs/{digest}"
+    def blob_url(self, digest: str) -> str:
+        return f"{self._root}{self.repository.name}/blobs/{digest}"
 
     def _be_registry(self, response: requests.Response) -> None:
         """A web server that knows no /v2/ at all answers 404 as well."""
         if said_by(response)[0] or response.headers.get("Docker-Distribution-Api-Version"):
             return
-        if self.once("GET", self.root).status_code not in (200, 401):
-            raise self.error(f"GET {self.root}: 404; there is no registry at this address")
+        if self.once("GET", self._root).status_code not in (200, 401):
+            raise self.error(f"GET {self._root}: 404; there is no registry at this address")

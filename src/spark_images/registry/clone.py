@@ -14,7 +14,6 @@ from spark_images.project import Project
 from spark_images.registry.artifacts import Artifact, attach, read_artifact, referrers
 from spark_images.registry.client import Client
 from spark_images.registry.manifest import Manifest
-from spark_images.registry.reference import Repository
 from spark_images.tree import write_tree
 from spark_images.workfolder import work_folder
 
@@ -24,9 +23,7 @@ KINDS = (".Dockerfile", ".j2", ".json", ".lock", ".patch", ".txt", ".yaml")
 _LARGEST = 256 << 20  # unpacked
 
 
-def attach_clone(
-    client: Client, repository: Repository, image: Manifest, project: Project, plan: Plan, cache: Cache
-) -> None:
+def attach_clone(client: Client, image: Manifest, project: Project, plan: Plan, cache: Cache) -> None:
     """Attach the project's files; equal files give an equal artifact."""
     import zstandard
 
@@ -41,20 +38,20 @@ def attach_clone(
             shutil.copy(path, copy)
         write_tree(folder, out=tar)
     data = zstandard.ZstdCompressor(level=9).compress(tar.getvalue())
-    attach(client, repository, Artifact(artifact_type=ARTIFACT_TYPE, media_type=ARTIFACT_TYPE, data=data), image)
+    attach(client, Artifact(artifact_type=ARTIFACT_TYPE, media_type=ARTIFACT_TYPE, data=data), image)
 
 
-def fetch_clone(client: Client, repository: Repository, digest: str, folder: Path) -> Project:
+def fetch_clone(client: Client, digest: str, folder: Path) -> Project:
     """The project that an image was planned from, below `folder`. RegistryError where none is attached."""
     import zstandard
 
-    found = referrers(client, repository, digest, ARTIFACT_TYPE)
+    found = referrers(client, digest, ARTIFACT_TYPE)
     if not found:
         raise RegistryError(
-            f"{repository.at(digest)} does not say what it was planned from",
+            f"{client.at(digest)} does not say what it was planned from",
             hint="it was pushed by an older spark-images, or copied without what refers to it",
         )
-    packed = read_artifact(client, repository, found[-1].digest)
+    packed = read_artifact(client, found[-1].digest)
     tar = zstandard.ZstdDecompressor().decompress(packed, max_output_size=_LARGEST)
     with tarfile.open(fileobj=io.BytesIO(tar)) as archive:
         for member in archive:

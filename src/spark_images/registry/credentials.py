@@ -10,13 +10,13 @@ from __future__ import annotations
 import base64
 import binascii
 import json
-import subprocess
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from spark_images.errors import RegistryError
+from spark_images.errors import HostProgramError, RegistryError
+from spark_images.process import hand
 
 _DOCKER_HUB = "https://index.docker.io/v1/"  # the key under which Docker keeps the login of docker.io
 HELPER_S = 60  # a helper may ask a cloud for a token; longer, and it waits for somebody at a keyboard
@@ -124,22 +124,20 @@ def _ask(helper: str, host: str, env: Mapping[str, str]) -> Credentials:
     """What docker-credential-<helper> knows. Its output never leaves this function but as Credentials."""
     program = f"docker-credential-{helper}"
     try:
-        ended = subprocess.run(
-            [program, "get"], input=host, env=dict(env), capture_output=True, text=True, timeout=HELPER_S, check=False
-        )
-    except FileNotFoundError:
+        ended = hand([program, "get"], host.encode(), env=env, timeout_s=HELPER_S)
+    except HostProgramError as err:
+        if err.timed_out:
+            raise RegistryError(err.what, hint="is its keyring locked?") from None
         raise RegistryError(
             f"the login for {host} is kept by `{program}`, which is not on PATH",
             hint=f"install it, or log in without it: `podman login {host}`",
         ) from None
-    except subprocess.TimeoutExpired:
-        raise RegistryError(f"`{program}` did not answer within {HELPER_S} s", hint="is its keyring locked?") from None
-    if ended.returncode != 0:
-        if "not found" in ended.stdout + ended.stderr:  # "credentials not found in native keychain"
+    if ended.status != 0:
+        if (
+            "not found" in ended.stdout.decode(errors="replace") + ended.stderr
+        ):  # "credentials not found in native keychain"
             return Credentials()
-        raise RegistryError(
-            f"`{program}` failed with status {ended.returncode}", hint=f"run `docker login {host}` anew"
-        )
+        raise RegistryError(f"`{program}` failed with status {ended.status}", hint=f"run `docker login {host}` anew")
     try:
         said = json.loads(ended.stdout)
         user, secret = str(said["Username"]), str(said["Secret"])

@@ -9,7 +9,9 @@ from spark_images import __version__
 from spark_images.attest import provenance, sbom
 from spark_images.attest.bundle import SIGNED_IMAGE, Statement
 from spark_images.cache import Cache
+from spark_images.exact_json import exact_json
 from spark_images.files import read_json, write_bytes
+from spark_images.imageconfig import VERSION_LABEL
 from spark_images.pins import (
     ArchiveRoute,
     Content,
@@ -34,7 +36,6 @@ if TYPE_CHECKING:
     from spark_images.project import Project
     from spark_images.registry.client import Client
     from spark_images.registry.manifest import Manifest
-    from spark_images.registry.reference import Repository
 
 
 def describe(
@@ -43,7 +44,6 @@ def describe(
     layout: Layout,
     *,
     client: Client,
-    repository: Repository,
     manifest: Manifest,
     cache: Cache,
     signer: Signer | None,
@@ -62,11 +62,11 @@ def describe(
     done = []
     for kind, predicate in predicates:
         statement = Statement(digest=manifest.digest, predicate_type=kind, predicate=predicate)
-        if attach_statement(client, repository, manifest, statement, signer):
+        if attach_statement(client, manifest, statement, signer):
             done.append(_NAMES[kind])
     known = said_of(kept_verdicts(cache, plan.plan_id), (layout.manifest_digest, manifest.digest), manifest.digest)
     verdicts = latest_verdicts(known, manifest.digest)
-    attach_verdicts(client, repository, manifest, verdicts.values(), signer)
+    attach_verdicts(client, manifest, verdicts.values(), signer)
     if done:
         tell(f"attached: {', '.join(done)}{'' if signer else '; nothing is signed, as no key is named'}")
 
@@ -78,22 +78,21 @@ def image_sbom(project: Project, plan: Plan, layout: Layout, cache: Cache, *, di
     """The bill of materials; reading a large image takes a while, so it is kept by the digest that it names."""
     from spark_images.attest.contents import read_contents
 
-    kept = cache.root / "sboms" / f"{digest.removeprefix('sha256:')}.json"
+    kept = cache.sboms / f"{digest.removeprefix('sha256:')}.json"
     if (there := read_json(kept)) is not None:
         return there
     tell("reading what is in the image, for its bill of materials")
-    labels = dict(plan.config.labels)
     document = sbom.make_sbom(
         digest=digest,
         image=plan.image,
-        version=labels.get("org.opencontainers.image.version", ""),
+        version=dict(plan.config.labels).get(VERSION_LABEL, ""),
         created=str(layout.config.get("created", "")),
         tool_version=__version__,
         contents=read_contents(layout),
         sources=_sources(project, plan),
     )
     kept.parent.mkdir(parents=True, exist_ok=True)
-    write_bytes(kept, sbom.encoded(document))
+    write_bytes(kept, exact_json(document))
     return document
 
 

@@ -7,67 +7,60 @@ from typing import Any
 
 from spark_images.attest import provenance, sbom
 from spark_images.attest.bundle import BUNDLE_TYPE
+from spark_images.layer_chart import layer_name
 from spark_images.registry import clone
 from spark_images.registry.artifacts import read_artifact, referrers
 from spark_images.registry.client import Client
 from spark_images.registry.ledger import read_history
-from spark_images.registry.listing import is_readable, single_image
-from spark_images.registry.pull import Offer, read_offer
-from spark_images.registry.reference import Reference
+from spark_images.registry.listing import is_readable
+from spark_images.registry.offer import Offer, members, single_offer
 from spark_images.registry.statements import attached_statements, attached_verdicts
-from spark_images.registry.tags import members
 from spark_images.units import format_size
 from spark_images.verdict import latest_verdicts
 
 
-def explain(client: Client, reference: Reference) -> dict[str, Any]:
+def explain(client: Client, wanted: str) -> dict[str, Any]:
     """All of it as JSON-able data. What is attached is believed as it is; `verify-reference` asks for a key."""
-    single, manifest = single_image(client, reference)
-    offer = read_offer(client, single)
-    repository, digest = reference.repository, manifest.digest
-    attached = referrers(client, repository, digest)
-    boms = attached_statements(client, repository, digest, sbom.PREDICATE_TYPE, None)
-    made = attached_statements(client, repository, digest, provenance.PREDICATE_TYPE, None)
-    tags = client.tags(repository)
+    offer = single_offer(client, wanted)
+    digest = offer.digest
+    attached = referrers(client, digest)
+    boms = attached_statements(client, digest, sbom.PREDICATE_TYPE, None)
+    made = attached_statements(client, digest, provenance.PREDICATE_TYPE, None)
+    tags = client.tags()
     readable = [tag for tag in tags if is_readable(tag)]
-    named = [tag for tag in readable if digest in _names(client, reference, tag)]
-    moves = read_history(client, repository, tags)
+    named = [tag for tag in readable if digest in _names(client, tag)]
+    moves = read_history(client, tags)
     config = offer.config["config"]
     has_clone = any(entry.artifact_type == clone.ARTIFACT_TYPE for entry in attached)
     return {
-        "reference": str(single),
+        "reference": offer.reference,
         "image": offer.image,
-        "version": offer.labels.get("org.opencontainers.image.version", ""),
-        "target": offer.labels.get("io.spark-images.target", ""),
-        "base": offer.labels.get("io.spark-images.base", ""),
+        "version": offer.version,
+        "target": offer.target,
+        "base": offer.base,
         "platform": offer.platform,
         "licenses": offer.labels.get("org.opencontainers.image.licenses", ""),
         "plan_id": offer.plan_id,
         "image_id": offer.config_digest,
         "form_of": offer.form_of,
-        "pins": json.loads(offer.labels.get("io.spark-images.pins") or "{}"),
-        "size_bytes": sum(offer.sizes.values()),
+        "pins": offer.pins,
+        "size_bytes": offer.size_bytes,
         "layers": _layers(offer),
         "runs": {key: config[key] for key in ("User", "Entrypoint", "Cmd", "Env", "ExposedPorts") if config.get(key)},
         "tags": named,
         "history": [move.document() for move in moves if digest in (move.digest, move.left)],
         "verdicts": {
             gate.value: verdict.document()
-            for gate, verdict in latest_verdicts(attached_verdicts(client, repository, digest), digest).items()
+            for gate, verdict in latest_verdicts(attached_verdicts(client, digest), digest).items()
         },
         "contents": _count(boms[-1].predicate) if boms else {},
         "made": _made(made[-1].predicate) if made else {},
         "signed_by": sorted(
-            {
-                _hint(read_artifact(client, repository, entry.digest))
-                for entry in attached
-                if entry.artifact_type == BUNDLE_TYPE
-            }
+            {_hint(read_artifact(client, entry.digest)) for entry in attached if entry.artifact_type == BUNDLE_TYPE}
         ),
         "again": [
-            *([f"nox -s reproduce-{offer.image} -- --reference {single}"] if has_clone else []),
-            f"nox -s build-{offer.image} -- --target {offer.labels.get('io.spark-images.target')} "
-            f"--base {offer.labels.get('io.spark-images.base')}",
+            *([f"./noxw -s reproduce-{offer.image} -- --reference {offer.reference}"] if has_clone else []),
+            f"./noxw -s build-{offer.image} -- --target {offer.target} --base {offer.base}",
         ],
     }
 
@@ -83,7 +76,7 @@ def print_explanation(explained: dict[str, Any]) -> None:
     print(f"  named by {', '.join(say['tags']) or 'no readable tag'}")
     print(f"inside: {format_size(say['size_bytes'])}")
     for layer in say["layers"]:
-        print(f"  {format_size(layer['size_bytes']):>10}  {layer['made_by']}")
+        print(f"  {format_size(layer['size_bytes']):>10}  {layer_name(layer['made_by'])}")
     for what, number in say["contents"].items():
         print(f"  {number:>10}  {what}")
     print("pins:")
@@ -101,11 +94,11 @@ def print_explanation(explained: dict[str, Any]) -> None:
     print(f"  {say['again'][-1]}   # in a clone whose pins are those above")
 
 
-def _names(client: Client, reference: Reference, tag: str) -> tuple[str, ...]:
-    manifest = client.manifest(reference.repository, tag)
+def _names(client: Client, tag: str) -> tuple[str, ...]:
+    manifest = client.manifest(tag)
     if manifest is None:
         return ()
-    return (manifest.digest, *(members(client, reference.repository, manifest).values() if manifest.is_index else ()))
+    return (manifest.digest, *(members(client, manifest).values() if manifest.is_index else ()))
 
 
 def _layers(offer: Offer) -> list[dict[str, Any]]:

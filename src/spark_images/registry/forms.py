@@ -18,6 +18,7 @@ from spark_images.layers import CHUNK, TAR_GZIP, TAR_ZSTD, Layer, open_layer
 from spark_images.layout_writer import LayoutWriter, new_layout
 from spark_images.oci import Layout, manifest_annotations, read_layout
 from spark_images.registry.client import Client
+from spark_images.registry.offer import FORM_OF, Offer
 from spark_images.registry.statements import attached_verdicts
 from spark_images.terminal import tell
 from spark_images.verdicts import kept_verdicts
@@ -26,11 +27,9 @@ from spark_images.workfolder import work_folder
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from spark_images.registry.pull import Offer
     from spark_images.verdict import Verdict
 
 ZSTD, GZIP = "zstd", "gzip"
-FORM_OF = "io.spark-images.form-of"  # annotation of another form's manifest: the canonical manifest's digest
 
 
 def tag_of_form(plan_id: str, layers: str) -> str:
@@ -88,11 +87,11 @@ def _as_gzip(writer: LayoutWriter, layout: Layout, layer: Layer) -> Layer:
 
 def judged(client: Client, offer: Offer, cache: Cache) -> tuple[Verdict, ...]:
     """The verdicts on an image, whichever form was before the gates, as said of the form on offer."""
-    digests = [offer.manifest.digest, *_canonical(client, offer, cache)]
+    digests = [offer.digest, *_canonical(client, offer, cache)]
     found = list(kept_verdicts(cache, offer.plan_id))
     for digest in digests:
-        found += attached_verdicts(client, offer.reference.repository, digest)
-    return said_of(found, digests, offer.manifest.digest)
+        found += attached_verdicts(client, digest)
+    return said_of(found, digests, offer.digest)
 
 
 def said_of(verdicts: Iterable[Verdict], digests: Collection[str], digest: str) -> tuple[Verdict, ...]:
@@ -107,7 +106,7 @@ def _canonical(client: Client, offer: Offer, cache: Cache) -> tuple[str, ...]:
     place = cache.images / offer.plan_id
     if place.exists() and (here := read_layout(place)).manifest_digest == offer.form_of:
         return (offer.form_of,) if here.config_digest == offer.config_digest else ()
-    there = client.manifest(offer.reference.repository, offer.form_of)
+    there = client.manifest(offer.form_of)
     if there is None or there.is_index or there.document()["config"]["digest"] != offer.config_digest:
         return ()
     return (offer.form_of,)

@@ -7,24 +7,24 @@ from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
-from spark_images.registry.artifacts import Artifact, artifact_manifest, canonical_json, content_of, put_artifact
+from spark_images.exact_json import exact_json
+from spark_images.registry.artifacts import Artifact, artifact_manifest, content_of, put_artifact
 from spark_images.registry.client import Client
 from spark_images.registry.history import ARTIFACT_TYPE, TAG, Move, in_order, read_move
-from spark_images.registry.reference import Repository
 
 AT_ONCE = 8  # requests for small documents
 
 
-def read_history(client: Client, repository: Repository, tags: Iterable[str] | None = None) -> tuple[Move, ...]:
+def read_history(client: Client, tags: Iterable[str] | None = None) -> tuple[Move, ...]:
     """Every move of readable tags, oldest first. tags: of the repository, where they are known already."""
-    found = [tag for tag in (client.tags(repository) if tags is None else tags) if TAG.fullmatch(tag)]
+    found = [tag for tag in (client.tags() if tags is None else tags) if TAG.fullmatch(tag)]
 
     def read(tag: str) -> Move | None:
-        manifest = client.manifest(repository, tag)
+        manifest = client.manifest(tag)
         if manifest is None or manifest.document().get("artifactType") != ARTIFACT_TYPE:
             return None
         try:
-            return read_move(json.loads(content_of(client, repository, manifest)), tag)
+            return read_move(json.loads(content_of(client, manifest)), tag)
         except ValueError:
             return None
 
@@ -40,9 +40,9 @@ def stands_already(moves: Sequence[Move], move: Move) -> bool:
     )
 
 
-def write_down(client: Client, repository: Repository, move: Move) -> None:
+def write_down(client: Client, move: Move) -> None:
     """Add a move to the history, under a tag of its own."""
-    artifact = Artifact(artifact_type=ARTIFACT_TYPE, media_type=ARTIFACT_TYPE, data=canonical_json(move.document()))
+    artifact = Artifact(artifact_type=ARTIFACT_TYPE, media_type=ARTIFACT_TYPE, data=exact_json(move.document()))
     name = artifact_manifest(artifact, None, embed=True).digest.removeprefix("sha256:")[:12]
     tag = f"history-{move.number:06}-{name}"
-    put_artifact(client, repository, artifact, tag=tag, embed=True)
+    put_artifact(client, artifact, tag=tag, embed=True)

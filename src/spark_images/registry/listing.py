@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import re
-import sys
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -15,11 +13,10 @@ from spark_images.registry.client import Client
 from spark_images.registry.history import TAG as HISTORY_TAG
 from spark_images.registry.history import Move, pointed_to
 from spark_images.registry.ledger import AT_ONCE, read_history
-from spark_images.registry.manifest import Manifest
-from spark_images.registry.pull import Offer, read_offer
-from spark_images.registry.reference import Reference, Repository
+from spark_images.registry.offer import Offer, members, read_offer
+from spark_images.registry.reference import Repository
 from spark_images.registry.statements import attached_verdicts
-from spark_images.registry.tags import members
+from spark_images.terminal import print_table
 from spark_images.units import format_size
 from spark_images.verdict import Gate, Verdict, latest_verdicts
 
@@ -37,28 +34,19 @@ class Listed:
     tags: tuple[str, ...]  # readable ones that name it now, by themselves or in an index
     was: tuple[str, ...]  # readable ones that named it before
 
-    @property
-    def size_bytes(self) -> int:
-        """Of all layers."""
-        return sum(self.offer.sizes.values())
-
-    def label(self, name: str) -> str:
-        """What the image says of itself."""
-        return self.offer.labels.get(name, "")
-
     def document(self) -> dict[str, Any]:
         """As JSON-able data."""
         return {
             "tag": self.tag,
-            "digest": self.offer.manifest.digest,
+            "digest": self.offer.digest,
             "plan_id": self.offer.plan_id,
             "image": self.offer.image,
-            "version": self.label("org.opencontainers.image.version"),
-            "target": self.label("io.spark-images.target"),
-            "base": self.label("io.spark-images.base"),
+            "version": self.offer.version,
+            "target": self.offer.target,
+            "base": self.offer.base,
             "platform": self.offer.platform,
-            "size_bytes": self.size_bytes,
-            "pins": json.loads(self.label("io.spark-images.pins") or "{}"),
+            "size_bytes": self.offer.size_bytes,
+            "pins": self.offer.pins,
             "verdicts": {gate.value: verdict.document() for gate, verdict in self.verdicts.items()},
             "tags": list(self.tags),
             "pointed_to_by": list(self.was),
@@ -87,19 +75,19 @@ class Listing:
         }
 
 
-def read_listing(client: Client, repository: Repository) -> Listing:
+def read_listing(client: Client) -> Listing:
     """Everything about a repository; its images newest promotion first, then by tag."""
-    tags = client.tags(repository)
+    tags = client.tags()
     plans = [tag for tag in tags if PLAN_TAG.fullmatch(tag)]
     others = [tag for tag in tags if is_readable(tag)]
-    moves = read_history(client, repository, tags)
+    moves = read_history(client, tags)
     with ThreadPoolExecutor(AT_ONCE) as pool:
-        named = dict(zip(others, pool.map(lambda tag: _named(client, repository, tag), others), strict=True))
+        named = dict(zip(others, pool.map(lambda tag: _named(client, tag), others), strict=True))
         readable = {tag: names for tag, names in named.items() if names}
-        images = [one for one in pool.map(lambda tag: _listed(client, repository, tag, readable, moves), plans) if one]
+        images = [one for one in pool.map(lambda tag: _listed(client, tag, readable, moves), plans) if one]
     newest = {move.digest: number for number, move in enumerate(moves)}
-    images.sort(key=lambda image: (-newest.get(image.offer.manifest.digest, -1), image.tag))
-    return Listing(repository=repository, images=tuple(images), readable=readable, moves=moves)
+    images.sort(key=lambda image: (-newest.get(image.offer.digest, -1), image.tag))
+    return Listing(repository=client.repository, images=tuple(images), readable=readable, moves=moves)
 
 
 def is_readable(tag: str) -> bool:
@@ -109,70 +97,44 @@ def is_readable(tag: str) -> bool:
 
 def print_listing(listing: Listing) -> None:
     """A table for people, on stdout."""
-    from rich.console import Console
-    from rich.table import Table
-
-    table = Table(box=None, pad_edge=False)
-    for column in ("plan", "version", "target", "base", "size", *(gate.value for gate in Gate), "tags", "had been"):
-        table.add_column(
-            column, justify="right" if column == "size" else "left", no_wrap=column not in ("tags", "had been")
-        )
-    for image in listing.images:
-        table.add_row(
+    gates = tuple(gate.value for gate in Gate)
+    rows = [
+        (
             image.tag,
-            image.label("org.opencontainers.image.version"),
-            image.label("io.spark-images.target"),
-            image.label("io.spark-images.base"),
-            format_size(image.size_bytes),
+            image.offer.version,
+            f"{image.offer.target}-{image.offer.base}",
+            format_size(image.offer.size_bytes),
             *(image.verdicts[gate].colour.value if gate in image.verdicts else "-" for gate in Gate),
-            " ".join(image.tags),
-            " ".join(image.was),
+            " ".join((*image.tags, *(f"({tag}, before)" for tag in image.was))),
         )
-    console = Console(soft_wrap=True, width=None if sys.stdout.isatty() else 180)
-    console.print(f"{listing.repository}: {len(listing.images)} images", highlight=False)
-    console.print(table)
+        for image in listing.images
+    ]
+    print(f"{listing.repository}: {len(rows)} image{'' if len(rows) == 1 else 's'}")
+    print_table(
+        ("plan", "version", "for", "size", *gates, "tags"), rows, right=("size",), whole=("plan", "for", *gates)
+    )
 
 
-def _named(client: Client, repository: Repository, tag: str) -> dict[str, str]:
-    manifest = client.manifest(repository, tag)
+def _named(client: Client, tag: str) -> dict[str, str]:
+    manifest = client.manifest(tag)
     try:
-        return members(client, repository, manifest) if manifest else {}
+        return members(client, manifest) if manifest else {}
     except (KeyError, ValueError, RegistryError):  # somebody else's tag for something else
         return {}
 
 
-def _listed(
-    client: Client, repository: Repository, tag: str, readable: dict[str, dict[str, str]], moves: Sequence[Move]
-) -> Listed | None:
+def _listed(client: Client, tag: str, readable: dict[str, dict[str, str]], moves: Sequence[Move]) -> Listed | None:
     try:
-        offer = read_offer(client, Reference(repository=repository, tag=tag))
+        offer = read_offer(client, tag)
     except RegistryError:  # not ours, or incomplete; `explain` on it says which
         return None
-    digest = offer.manifest.digest
+    digest = offer.digest
     now = tuple(name for name, names in readable.items() if digest in names.values())
     was = {name for move in moves if move.digest == digest for name, _ in move.tags}
     return Listed(
         tag=tag,
         offer=offer,
-        verdicts=latest_verdicts(attached_verdicts(client, repository, digest), digest),
+        verdicts=latest_verdicts(attached_verdicts(client, digest), digest),
         tags=now,
         was=tuple(sorted(was - set(now))),
     )
-
-
-def single_image(client: Client, reference: Reference, platform: str = "") -> tuple[Reference, Manifest]:
-    """What a reference names, by digest: of an index the image for a platform, or the only one."""
-    manifest = client.manifest(reference.repository, reference.wanted)
-    if manifest is None:
-        raise RegistryError(f"{reference} is not there", hint="`nox -s list-<image>` shows what there is")
-    if manifest.is_index:
-        found = members(client, reference.repository, manifest)
-        if platform not in found and len(found) != 1:
-            raise RegistryError(
-                f"{reference} is an index of several images",
-                why=tuple(f"{name}: {digest}" for name, digest in found.items()),
-                hint="name one of them by its digest",
-            )
-        digest = found.get(platform) or next(iter(found.values()))
-        return single_image(client, Reference(repository=reference.repository, digest=digest))
-    return Reference(repository=reference.repository, digest=manifest.digest), manifest

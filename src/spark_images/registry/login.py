@@ -17,8 +17,8 @@ from requests.auth import AuthBase
 
 from spark_images.download import without_credentials
 from spark_images.errors import RegistryError
+from spark_images.loopback import is_loopback
 from spark_images.registry.credentials import Credentials
-from spark_images.registry.reference import is_loopback
 
 if TYPE_CHECKING:
     import requests

@@ -2,77 +2,33 @@
 
 from __future__ import annotations
 
-import json
 import os
-import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from spark_images.build import load_into
+from spark_images.built import load_into
 from spark_images.cache import Cache
 from spark_images.download import OtherSizeError, Transfer, TransferError, download
 from spark_images.errors import InterruptedByUser, RegistryError
 from spark_images.files import sync
-from spark_images.imageconfig import PLAN_LABEL
+from spark_images.layout_writer import write_index
 from spark_images.oci import Layout, read_layout, verify_blobs
-from spark_images.project import Project
 from spark_images.registry.client import Client
-from spark_images.registry.forms import FORM_OF
-from spark_images.registry.manifest import Manifest
-from spark_images.registry.reference import DIGEST, NAME, Reference, Repository, parse_reference
+from spark_images.registry.offer import Offer, read_offer
+from spark_images.registry.reference import parse_reference
 from spark_images.registry.transfers import run_transfers
 from spark_images.store import Store, digest_of
 from spark_images.terminal import tell
 from spark_images.units import format_size
-from spark_images.workfolder import work_folder
+from spark_images.workfolder import settle, work_folder
 
 if TYPE_CHECKING:
     from spark_images.attest.signing import PublicKey
 
 
-@dataclass(frozen=True, kw_only=True)
-class Offer:
-    """An image of ours in a registry, as its manifest and config tell before anything large is fetched."""
-
-    reference: Reference  # by digest
-    manifest: Manifest
-    config: dict[str, Any]
-    config_data: bytes
-    plan_id: str
-    image: str
-    sizes: dict[str, int]  # layer digest -> bytes, lowest first
-    config_digest: str  # what engines call the image ID
-    form_of: str  # "", or the digest of the canonical manifest where this is another form (forms.py)
-
-    @property
-    def labels(self) -> dict[str, str]:
-        """What the image says of itself."""
-        return {str(key): str(value) for key, value in (self.config["config"].get("Labels") or {}).items()}
-
-    @property
-    def platform(self) -> str:
-        """`linux/arm64`."""
-        return f"{self.config.get('os')}/{self.config.get('architecture')}"
-
-    @property
-    def place(self) -> str:
-        """The folder's name in cache.images. Only the canonical form lies where a build would put it."""
-        return f"{self.plan_id}-{self.manifest.digest[7:19]}" if self.form_of else self.plan_id
-
-
-@dataclass(frozen=True, kw_only=True)
-class Pulled:
-    """What a pull brought. fetched_bytes: over the wire; the rest of size_bytes was here."""
-
-    plan_id: str
-    fetched_bytes: int
-    size_bytes: int
-
-
-def pull(project: Project, reference: str, *, cache: Cache, engine: str | None, key: PublicKey | None = None) -> str:
+def pull(reference: str, *, cache: Cache, engine: str | None, key: PublicKey | None = None) -> str:
     """Pull `HOST/NAME@sha256:…` into cache.images and load it; the name under which the engine holds it.
 
     Every blob is checked against its digest. key: the image has to be signed by it, with its provenance, before
@@ -82,28 +38,28 @@ def pull(project: Project, reference: str, *, cache: Cache, engine: str | None, 
     from spark_images.engine import choose_engine
 
     wanted = parse_reference(reference, digest_needed=key is None)
-    chosen = choose_engine(engine, cache=cache, buildkit_image=project.buildkit_image(os.environ), env=os.environ)
-    client = Client(wanted.repository.host, env=os.environ, name=wanted.repository.name)
-    offer = read_offer(client, wanted)
+    chosen = choose_engine(engine, cache=cache, env=os.environ)
+    client = Client(wanted.repository)
+    offer = read_offer(client, wanted.wanted)
     if key is not None:
         from spark_images.registry.verification import verify_offer
 
         verified = verify_offer(client, offer, key)
         tell(f"{offer.reference} is signed by {verified.key_hint}, with provenance of {verified.materials} materials")
-    layout, pulled = _canonical_here(offer, cache), None
+    layout, fetched_bytes = _canonical_here(offer, cache), None
     if layout is None:
-        pulled = pull_layout(client, offer, cache)
+        fetched_bytes = pull_layout(client, offer, cache)
         layout = read_layout(cache.images / offer.place)
-    if layout.manifest_digest not in (offer.manifest.digest, offer.form_of):
+    if layout.manifest_digest not in (offer.digest, offer.form_of):
         raise RegistryError(
             f"the cache holds another image of plan {offer.plan_id[:12]}",
-            why=(f"asked: {offer.manifest.digest}", f"here:  {layout.manifest_digest} in {layout.path}"),
-            hint=f"one of the two is not what the plan gives: `nox -s reproduce-{offer.image}` tells which",
+            why=(f"asked: {offer.digest}", f"here:  {layout.manifest_digest} in {layout.path}"),
+            hint=f"one of the two is not what the plan gives: `./noxw -s reproduce-{offer.image}` tells which",
         )
     local = load_into(chosen, layout, image=offer.image, plan_id=offer.plan_id)
     how = "is in the cache already, nothing was pulled"
-    if pulled is not None:
-        how = f"is pulled: {format_size(pulled.fetched_bytes)} of {format_size(pulled.size_bytes)} were not here"
+    if fetched_bytes is not None:
+        how = f"is pulled: {format_size(fetched_bytes)} of {format_size(offer.size_bytes)} were not here"
     tell(
         f"{offer.image} {how}",
         f"  plan    {offer.plan_id}",
@@ -113,42 +69,6 @@ def pull(project: Project, reference: str, *, cache: Cache, engine: str | None, 
         f"run it: `{chosen.name} run --rm {local}`",
     )
     return local
-
-
-def read_offer(client: Client, reference: Reference) -> Offer:
-    """The image behind a reference to a single image; RegistryError where there is none, or none of ours."""
-    manifest = client.manifest(reference.repository, reference.wanted)
-    if manifest is None:
-        raise RegistryError(f"{reference} is not there", hint="`push` prints the reference of what it pushed")
-    try:
-        parts = manifest.document()
-        config_data = client.blob(reference.repository, parts["config"]["digest"])
-        config = json.loads(config_data)
-        labels = config["config"].get("Labels") or {}
-        plan_id, image = str(labels.get(PLAN_LABEL)), str(labels.get("org.opencontainers.image.title"))
-        if not (re.fullmatch("[0-9a-f]{64}", plan_id) and NAME.fullmatch(image)):
-            raise ValueError(f"its labels name plan `{plan_id}` and image `{image}`")
-        sizes = {str(layer["digest"]): int(layer["size"]) for layer in parts["layers"]}
-        form_of = str((parts.get("annotations") or {}).get(FORM_OF, ""))
-        if form_of and not DIGEST.fullmatch(form_of):
-            raise ValueError(f"it says that it is a form of `{form_of}`")
-    except (KeyError, TypeError, ValueError, AttributeError) as err:
-        raise RegistryError(
-            f"{reference} is no image that spark-images made",
-            why=(f"those say in the label `{PLAN_LABEL}` which plan they are of",),
-            hint="`podman pull` and `docker pull` take any image",
-        ) from err
-    return Offer(
-        reference=Reference(repository=reference.repository, digest=manifest.digest),
-        manifest=manifest,
-        config=config,
-        config_data=config_data,
-        plan_id=plan_id,
-        image=image,
-        sizes=sizes,
-        config_digest=str(parts["config"]["digest"]),
-        form_of=form_of,
-    )
 
 
 def _canonical_here(offer: Offer, cache: Cache) -> Layout | None:
@@ -161,41 +81,33 @@ def _canonical_here(offer: Offer, cache: Cache) -> Layout | None:
     return layout if same else None
 
 
-def pull_layout(client: Client, offer: Offer, cache: Cache) -> Pulled | None:
-    """Make cache.images/<offer.place> the image's layout; None where something is there already, whatever it is."""
+def pull_layout(client: Client, offer: Offer, cache: Cache) -> int | None:
+    """Make cache.images/<offer.place> the image's layout; the bytes that came over the wire, None where it is there."""
     place = cache.images / offer.place
     if place.exists():
         return None
     store = Store(cache.store)
-    fetched = _fetch(client, offer, store, cache)
+    fetched_bytes = _fetch(client, offer, store, cache)
     with work_folder(cache, "pull") as folder:
         layout = folder / "layout"
         blobs = layout / "blobs" / "sha256"
         blobs.mkdir(parents=True)
         for digest in offer.sizes:
             store.link(digest, blobs / digest.removeprefix("sha256:"))
-        for digest, data in ((offer.config_digest, offer.config_data), (offer.manifest.digest, offer.manifest.data)):
+        for digest, data in ((offer.config_digest, offer.config_data), (offer.digest, offer.manifest.data)):
             (blobs / digest.removeprefix("sha256:")).write_bytes(data)
         descriptor = {
-            "digest": offer.manifest.digest,
+            "digest": offer.digest,
             "mediaType": offer.manifest.media_type,
             "size": len(offer.manifest.data),
         }
-        index = {"manifests": [descriptor], "mediaType": "application/vnd.oci.image.index.v1+json", "schemaVersion": 2}
-        (layout / "index.json").write_text(json.dumps(index, sort_keys=True, separators=(",", ":")))
-        (layout / "oci-layout").write_text('{"imageLayoutVersion":"1.0.0"}')
+        write_index(layout, descriptor)
         verify_blobs(read_layout(layout))
         for path in layout.rglob("*"):
             sync(path)
-        cache.images.mkdir(parents=True, exist_ok=True)
-        try:
-            layout.rename(place)
-            sync(cache.images)
-        except OSError:
-            if not place.exists():  # else a build or another pull was faster; the caller compares digests
-                raise
+        settle(layout, place)  # where a build or another pull was faster, the caller compares digests
     tell("every blob is what its digest says")
-    return Pulled(plan_id=offer.plan_id, fetched_bytes=fetched, size_bytes=sum(offer.sizes.values()))
+    return fetched_bytes
 
 
 def _fetch(client: Client, offer: Offer, store: Store, cache: Cache) -> int:
@@ -216,11 +128,11 @@ def _fetch(client: Client, offer: Offer, store: Store, cache: Cache) -> int:
                 break
     if not absent:
         return 0
-    tell(f"pulling {offer.reference}: {format_size(sum(absent.values()))} of {format_size(sum(offer.sizes.values()))}")
+    tell(f"pulling {offer.reference}: {format_size(sum(absent.values()))} of {format_size(offer.size_bytes)}")
     got: list[int] = []
 
     def bring(digest: str, transfer: Transfer) -> None:
-        got.append(_bring(client, offer.reference.repository, digest, transfer, store))
+        got.append(_bring(client, digest, transfer, store))
 
     transfers = {digest: Transfer(label=digest[7:19], size_bytes=size) for digest, size in absent.items()}
     jobs = [(transfer, partial(bring, digest, transfer)) for digest, transfer in transfers.items()]
@@ -234,7 +146,7 @@ def _held(cache: Cache, digest: str) -> Iterator[Path]:
         yield from folder.glob(f"*/blobs/sha256/{name}")
 
 
-def _bring(client: Client, repository: Repository, digest: str, transfer: Transfer, store: Store) -> int:
+def _bring(client: Client, digest: str, transfer: Transfer, store: Store) -> int:
     """One blob into the store; the bytes that came over the wire. What an earlier pull left of it is used."""
     with store.incoming(digest, stop=client.stop) as incoming:
         if incoming.present:
@@ -244,7 +156,7 @@ def _bring(client: Client, repository: Repository, digest: str, transfer: Transf
             try:
                 download(
                     client.session(),
-                    client.blob_url(repository, digest),
+                    client.blob_url(digest),
                     incoming,
                     size_bytes=transfer.size_bytes,
                     transfer=transfer,

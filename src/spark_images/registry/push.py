@@ -6,21 +6,21 @@ however it ends, leaves a tag that works or none.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from spark_images.build import built_layout
+from spark_images.built import built_layout
 from spark_images.cache import Cache
 from spark_images.download import Transfer
 from spark_images.errors import RegistryError
 from spark_images.images import Image
 from spark_images.oci import Layout, verify_blobs
 from spark_images.project import Project
+from spark_images.record import read_records
+from spark_images.record_writer import append_to_last
 from spark_images.registry.answers import Missing
 from spark_images.registry.client import Client
 from spark_images.registry.clone import attach_clone
@@ -44,7 +44,7 @@ ROUNDS = 3  # a registry that loses blobs this often cannot keep an image
 class Pushed:
     """What a push came to. sent_bytes: over the wire. tagged: the tag was not there before."""
 
-    digest: str
+    manifest: Manifest
     tagged: bool
     blobs: Mapping[str, Sent]  # by digest
     sent_bytes: int
@@ -72,37 +72,27 @@ def push(
     repository = parse_registry(registry, image.name)
     plan = project.plan(image, target, base)
     layout = built_layout(plan, cache)
-    client = Client(repository.host, env=os.environ, name=repository.name)
+    client = Client(repository)
     siblings = [parse_registry(registry, other.name) for other in project.images if other.name != image.name]
     tag = tag_of_form(plan.plan_id, layers)
     with in_form(layout, layers, cache) as form:
         pushed = push_layout(
             client,
             form,
-            repository,
             tag,
             states=cache.uploads,
             mounts=[*_pushed_with(form, repository, cache), *siblings],
         )
-        manifest = Manifest(media_type=MANIFEST, data=form.blob(form.manifest_digest).read_bytes())
-    describe(
-        project,
-        plan,
-        layout,
-        client=client,
-        repository=repository,
-        manifest=manifest,
-        cache=cache,
-        signer=signer,
-    )
-    attach_clone(client, repository, manifest, project, plan, cache)
-    reference = repository.at(manifest.digest)
-    _record_push(
+    describe(project, plan, layout, client=client, manifest=pushed.manifest, cache=cache, signer=signer)
+    attach_clone(client, pushed.manifest, project, plan, cache)
+    reference = client.at(pushed.manifest.digest)
+    append_to_last(
         cache,
         plan.plan_id,
+        "push",
         {
             "reference": reference,
-            "tag": repository.at(tag),
+            "tag": client.at(tag),
             "pushed": pushed.tagged,
             "sent_bytes": pushed.sent_bytes,
             "blobs": {digest: sent.value for digest, sent in pushed.blobs.items()},
@@ -114,7 +104,6 @@ def push(
 def push_layout(
     client: Client,
     layout: Layout,
-    repository: Repository,
     tag: str,
     *,
     states: Path,
@@ -122,52 +111,50 @@ def push_layout(
 ) -> Pushed:
     """Push under a tag that never moves, read back by tag and by digest. mounts: where layers may lie already."""
     manifest = Manifest(media_type=MANIFEST, data=layout.blob(layout.manifest_digest).read_bytes())
-    there = _same_or_none(client, repository, tag, manifest)
-    pushed = _push_blobs(client, layout, repository, manifest, tag=tag, states=states, mounts=mounts)
+    there = _same_or_none(client, tag, manifest)
+    blobs, sent_bytes = _push_blobs(client, layout, manifest, tag=tag, states=states, mounts=mounts)
     if not there:
-        _same_or_none(client, repository, tag, manifest)  # as late as can be: registries know no "only if"
-        client.put_manifest(repository, tag, manifest)
-    _read_back(client, repository, tag, manifest)
-    how = f"{format_size(pushed.sent_bytes)} sent" if pushed.sent_bytes else "nothing was sent"
+        _same_or_none(client, tag, manifest)  # as late as can be: registries know no "only if"
+        client.put_manifest(tag, manifest)
+    _read_back(client, tag, manifest)
+    how = f"{format_size(sent_bytes)} sent" if sent_bytes else "nothing was sent"
     said = "is there already" if there else "is pushed"
-    tell(f"{repository.at(tag)} {said}, {how}; read back as {manifest.digest}")
-    return Pushed(digest=manifest.digest, tagged=not there, blobs=pushed.blobs, sent_bytes=pushed.sent_bytes)
+    tell(f"{client.at(tag)} {said}, {how}; read back as {manifest.digest}")
+    return Pushed(manifest=manifest, tagged=not there, blobs=blobs, sent_bytes=sent_bytes)
 
 
 def _push_blobs(
     client: Client,
     layout: Layout,
-    repository: Repository,
     manifest: Manifest,
     *,
     tag: str,
     states: Path,
     mounts: Sequence[Repository],
-) -> Pushed:
-    """Make the registry hold the blobs and, by digest, the manifest, until it does."""
+) -> tuple[dict[str, Sent], int]:
+    """Make the registry hold the blobs and, by digest, the manifest, until it does; how each came, and bytes sent."""
     sizes = {layer.digest: layer.size_bytes for layer in layout.layers}
     sizes[layout.config_digest] = layout.blob(layout.config_digest).stat().st_size
     blobs = dict.fromkeys(sizes, Sent.PRESENT)
     sent_bytes = 0
 
     def missing_blobs() -> dict[str, int]:
-        return {digest: size for digest, size in sizes.items() if not client.has_blob(repository, digest, size)}
+        return {digest: size for digest, size in sizes.items() if not client.has_blob(digest, size)}
 
     missing = missing_blobs()
     if missing:
         verify_blobs(layout)
         total = format_size(sum(missing.values()))
-        tell(f"pushing {repository.at(tag)}: {len(missing)} of {len(sizes)} blobs are not there, {total}")
+        tell(f"pushing {client.at(tag)}: {len(missing)} of {len(sizes)} blobs are not there, {total}")
     for _ in range(ROUNDS):
         uploads = {
             digest: BlobUpload(
                 client,
-                repository,
                 layout.blob(digest),
                 digest=digest,
                 transfer=Transfer(label=digest[7:19], size_bytes=size),
                 states=states,
-                mount_from=_mount_from(client, repository, digest, size, mounts),
+                mount_from=_mount_from(client, digest, size, mounts),
             )
             for digest, size in missing.items()
         }
@@ -179,13 +166,13 @@ def _push_blobs(
         run_transfers("push", jobs, stop=client.stop)
         sent_bytes += sum(upload.sent_bytes for upload in uploads.values())
         try:
-            if client.manifest(repository, manifest.digest) is None:
-                client.put_manifest(repository, manifest.digest, manifest)
+            if client.manifest(manifest.digest) is None:
+                client.put_manifest(manifest.digest, manifest)
         except Missing as lost:
             tell(f"the registry refuses the manifest: {lost.code}")
         missing = missing_blobs()
-        if not missing and client.manifest(repository, manifest.digest) is not None:
-            return Pushed(digest=manifest.digest, tagged=False, blobs=blobs, sent_bytes=sent_bytes)
+        if not missing and client.manifest(manifest.digest) is not None:
+            return blobs, sent_bytes
         tell(f"the registry has lost {len(missing)} of {len(sizes)} blobs; sending them again")
     raise RegistryError(
         f"{client.host} loses blobs: {len(missing)} of {len(sizes)} are gone after {ROUNDS} uploads",
@@ -194,38 +181,38 @@ def _push_blobs(
     )
 
 
-def _mount_from(client: Client, repository: Repository, digest: str, size: int, mounts: Iterable[Repository]) -> str:
+def _mount_from(client: Client, digest: str, size: int, mounts: Iterable[Repository]) -> str:
     """The first repository there that has the blob; asking costs less than sending where it is no small one."""
     if size < 1 << 20:
         return ""
     for other in mounts:
-        if other.host == repository.host and other.name != repository.name:
+        if other.host == client.host and other.name != client.repository.name:
             try:
-                if client.has_blob(other, digest, size):
+                if client.has_blob(digest, size, of=other.name):
                     return other.name
             except RegistryError:  # not ours to look at; what we may do here shows when we push
                 continue
     return ""
 
 
-def _same_or_none(client: Client, repository: Repository, tag: str, manifest: Manifest) -> bool:
-    there = client.manifest(repository, tag)
+def _same_or_none(client: Client, tag: str, manifest: Manifest) -> bool:
+    there = client.manifest(tag)
     if there is not None and there.digest != manifest.digest:
+        image = client.repository.name.rpartition("/")[2]
         raise RegistryError(
-            f"{repository.at(tag)} is another image, and the tag of a plan never moves",
+            f"{client.at(tag)} is another image, and the tag of a plan never moves",
             why=(f"there: {there.digest}", f"here:  {manifest.digest}"),
-            hint=f"`nox -s reproduce-{repository.name.rpartition('/')[2]}` tells which of the two the plan gives; "
-            "the other one has to be deleted",
+            hint=f"`./noxw -s reproduce-{image}` tells which of the two the plan gives; the other has to be deleted",
         )
     return there is not None
 
 
-def _read_back(client: Client, repository: Repository, tag: str, manifest: Manifest) -> None:
+def _read_back(client: Client, tag: str, manifest: Manifest) -> None:
     for wanted in (tag, manifest.digest):
-        back = client.manifest(repository, wanted)
+        back = client.manifest(wanted)
         if back is None or back.digest != manifest.digest:
             raise RegistryError(
-                f"{repository.at(wanted)} is not what was pushed",
+                f"{client.at(wanted)} is not what was pushed",
                 why=(f"pushed:    {manifest.digest}", f"read back: {back.digest if back else 'nothing'}"),
                 hint="push again; if it stays so, this registry rewrites manifests and cannot keep images by digest",
             )
@@ -233,8 +220,6 @@ def _read_back(client: Client, repository: Repository, tag: str, manifest: Manif
 
 def _pushed_with(layout: Layout, repository: Repository, cache: Cache) -> list[Repository]:
     """Repositories at this host to which images with a layer of this one went, by the records."""
-    from spark_images.record import read_records
-
     layers = {layer.digest for layer in layout.layers}
     found: dict[Repository, None] = {}
     for record in reversed(read_records(cache.records)):
@@ -242,11 +227,3 @@ def _pushed_with(layout: Layout, repository: Repository, cache: Cache) -> list[R
             for done in record.appended("push"):
                 found[parse_reference(str(done.get("reference"))).repository] = None
     return [other for other in found if other.host == repository.host and other.name != repository.name]
-
-
-def _record_push(cache: Cache, plan_id: str, data: dict[str, object]) -> None:
-    """Into the newest record of the plan; an image that was pulled has none."""
-    from spark_images.record import append_to_record, last_built_from, read_records
-
-    if record := last_built_from(read_records(cache.records), plan_id):
-        append_to_record(record.folder, "push", {**data, "when": datetime.now(UTC).isoformat(timespec="seconds")})

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ipaddress
 import re
 from dataclasses import dataclass
 
@@ -73,17 +72,6 @@ def parse_reference(text: str, *, digest_needed: bool = False) -> Reference:
         )
     repository = Repository(host=found[1], name=found[2])
     return Reference(repository=repository, tag=found[3] or "", digest=found[4] or "")
-
-
-def is_loopback(host: str) -> bool:
-    """Plain HTTP is for these only, as with docker and podman. host: with or without a port."""
-    name = host[1:].partition("]")[0] if host.startswith("[") else host.partition(":")[0]
-    if name == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(name).is_loopback
-    except ValueError:
-        return False
 
 
 def tag_of(*parts: str) -> str:

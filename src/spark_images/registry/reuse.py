@@ -31,26 +31,26 @@ def reuse(plan: Plan, *, cache: Cache, env: Mapping[str, str]) -> bool:
         return False
     from spark_images.attest.signing import find_public_key
     from spark_images.registry.client import Client
-    from spark_images.registry.pull import pull_layout, read_offer
-    from spark_images.registry.reference import Reference, parse_registry
+    from spark_images.registry.offer import read_offer
+    from spark_images.registry.pull import pull_layout
+    from spark_images.registry.reference import parse_registry
     from spark_images.registry.verification import verify_offer
 
     repository = parse_registry(stated, plan.image)
-    key = find_public_key(None, env)
-    reference = Reference(repository=repository, tag=plan.plan_id[:12])
+    key, tag = find_public_key(None, env), plan.plan_id[:12]
     try:
-        client = Client(repository.host, env=env, name=repository.name)
-        if client.manifest(repository, reference.wanted) is None:
+        client = Client(repository, env=env)
+        if client.manifest(tag) is None:
             return False
-        offer = read_offer(client, reference)
+        offer = read_offer(client, tag)
         if offer.plan_id != plan.plan_id:
-            raise RegistryError(f"{reference} is of plan {offer.plan_id[:12]}")
+            raise RegistryError(f"{offer.reference} is of plan {offer.plan_id[:12]}")
         if key is not None:
             verify_offer(client, offer, key)
-        pulled = pull_layout(client, offer, cache)
+        fetched_bytes = pull_layout(client, offer, cache)
     except RegistryError as err:
         tell(f"{err.what}: it is built here instead", *(f"  {line}" for line in err.why))
         return False
-    came, trust = format_size(pulled.fetched_bytes if pulled else 0), "signed" if key else "unsigned"
+    came, trust = format_size(fetched_bytes or 0), "signed" if key else "unsigned"
     tell(f"{plan.image} is taken from {offer.reference}, {trust}: {came} came")
     return True

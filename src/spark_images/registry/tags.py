@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from spark_images.cache import Cache
 from spark_images.errors import PromotionError, RegistryError
+from spark_images.exact_json import exact_json
 from spark_images.images import Image
 from spark_images.project import Project
-from spark_images.registry.artifacts import canonical_json
 from spark_images.registry.client import Client
 from spark_images.registry.forms import ZSTD, judged, tag_of_form
 from spark_images.registry.history import Kind, Move, last_good
 from spark_images.registry.ledger import read_history, stands_already, write_down
 from spark_images.registry.manifest import INDEX, Manifest
-from spark_images.registry.pull import Offer, read_offer
-from spark_images.registry.reference import Reference, Repository, tag_of
+from spark_images.registry.offer import Offer, members, read_offer
+from spark_images.registry.reference import tag_of
 from spark_images.registry.statements import attach_verdicts
 from spark_images.targets import Target
 from spark_images.terminal import tell
@@ -32,14 +30,6 @@ if TYPE_CHECKING:
 LATEST = "latest"
 
 
-@dataclass(frozen=True, kw_only=True)
-class Promotable:
-    """An image in the registry, with what is known of it."""
-
-    offer: Offer
-    verdicts: Mapping[Gate, Verdict]
-
-
 def promote(
     project: Project,
     image: Image,
@@ -47,7 +37,6 @@ def promote(
     base: str,
     *,
     client: Client,
-    repository: Repository,
     plan_id: str,
     cache: Cache,
     signer: Signer | None = None,
@@ -62,8 +51,8 @@ def promote(
     or did not run, RegistryError where the image is not complete in the registry.
     """
     tag = tag_of_form(plan_id, layers)
-    offer = _whole_offer(client, Reference(repository=repository, tag=tag), target, base)
-    digest = offer.manifest.digest
+    offer = _whole_offer(client, tag, target, base)
+    digest = offer.digest
     verdicts = latest_verdicts(judged(client, offer, cache), digest)
     if Gate.SMOKE not in verdicts:
         skipped = Verdict(
@@ -77,14 +66,13 @@ def promote(
         verdicts = {**verdicts, Gate.SMOKE: skipped}
     if why := obstacles(verdicts):
         raise PromotionError(
-            f"{repository.at(tag)} is not promoted: its gates are not passed",
+            f"{client.at(tag)} is not promoted: its gates are not passed",
             why=why,
-            hint=" and ".join(f"`nox -s {said.partition(':')[0]}-{image.name}`" for said in why),
+            hint=" and ".join(f"`./noxw -s {said.partition(':')[0]}-{image.name}`" for said in why),
         )
-    attach_verdicts(client, repository, offer.manifest, verdicts.values(), signer)
-    version = offer.labels.get("org.opencontainers.image.version", "")
+    attach_verdicts(client, offer.manifest, verdicts.values(), signer)
     line = line_of(image, target, base)
-    wanted = {tag_of(version, line): digest, line: digest}
+    wanted = {tag_of(offer.version, line): digest, line: digest}
     if line != target.name:
         tell(f"`{LATEST}` does not move: it serves `{target.name}`, and this is `{line}`")
     elif not all_green(verdicts):
@@ -93,8 +81,8 @@ def promote(
         other = _first_of_platform(project, image, target)
         tell(f"`{LATEST}` does not move: for {target.platform} it is the image of target `{other}`")
     else:
-        wanted[LATEST] = _latest_with(client, repository, offer)
-    return _move(client, repository, Kind.PROMOTE, offer, line, wanted, because)
+        wanted[LATEST] = _latest_with(client, offer)
+    return _move(client, Kind.PROMOTE, offer, line, wanted, because)
 
 
 def line_of(image: Image, target: Target, base: str) -> str:
@@ -102,91 +90,65 @@ def line_of(image: Image, target: Target, base: str) -> str:
     return target.name if dict(image.supports)[target.name][0] == base else tag_of(target.name, base)
 
 
-def rollback(
-    image: Image, target: Target, base: str, *, client: Client, repository: Repository, to: str = "", because: str = ""
-) -> Move:
+def rollback(image: Image, target: Target, base: str, *, client: Client, to: str = "", because: str = "") -> Move:
     """Move the target's tag, and every other readable tag that names its image, back to the last good image.
 
     to: a tag or digest to go back to instead. A tag of a version stays with the images of that version. Raises
     PromotionError where there is nothing to go back to.
     """
-    moves = read_history(client, repository)
+    moves = read_history(client)
     line = line_of(image, target, base)
-    current = client.manifest(repository, line)
+    current = client.manifest(line)
     if current is None:
-        raise PromotionError(f"{repository.at(line)} is not there", hint=f"`nox -s promote-{image.name}` moves it")
+        raise PromotionError(f"{client.at(line)} is not there", hint=f"`./noxw -s promote-{image.name}` moves it")
     if to:
-        wanted = (
-            Reference(repository=repository, digest=to)
-            if to.startswith("sha256:")
-            else Reference(repository=repository, tag=to)
-        )
+        wanted = to
     else:
         good = last_good(moves, line, current.digest)
         if good is None:
             raise PromotionError(
-                f"{repository.at(line)} was never another image that was not left",
+                f"{client.at(line)} was never another image that was not left",
                 why=(f"it is {current.digest}",),
-                hint=f"`nox -s list-{image.name}` shows what there is; `--to` names one",
+                hint=f"`./noxw -s list-{image.name}` shows what there is; `--to` names one",
             )
-        wanted = Reference(repository=repository, digest=good.digest)
+        wanted = good.digest
     offer = _whole_offer(client, wanted, target, base)
-    digest = offer.manifest.digest
+    digest = offer.digest
     if digest not in {move.digest for move in moves if move.target == line}:
         raise PromotionError(
-            f"{wanted} was never promoted to {repository.at(line)}",
-            hint=f"`nox -s promote-{image.name} -- --plan {offer.plan_id[:12]}` asks its gates",
+            f"{client.at(wanted)} was never promoted to {client.at(line)}",
+            hint=f"`./noxw -s promote-{image.name} -- --plan {offer.plan_id[:12]}` asks its gates",
         )
     tags = {line: digest}
-    version_tag = tag_of(offer.labels.get("org.opencontainers.image.version", ""), line)
-    if (named := client.manifest(repository, version_tag)) and named.digest == current.digest:
+    version_tag = tag_of(offer.version, line)
+    if (named := client.manifest(version_tag)) and named.digest == current.digest:
         tags[version_tag] = digest
-    latest = client.manifest(repository, LATEST)
-    if latest and current.digest in members(client, repository, latest).values():
+    latest = client.manifest(LATEST)
+    if latest and current.digest in members(client, latest).values():
         if green := _once_latest(client, moves, offer, line, current.digest):
-            tags[LATEST] = _latest_with(client, repository, green)
+            tags[LATEST] = _latest_with(client, green)
         else:
             tell(f"`{LATEST}` stays at {current.digest}: no image before it had all gates green")
-    moved = _move(client, repository, Kind.ROLLBACK, offer, line, tags, because)
+    moved = _move(client, Kind.ROLLBACK, offer, line, tags, because)
     if moved is None:
-        raise PromotionError(f"{repository.at(line)} is {digest} already", hint="nothing was moved")
+        raise PromotionError(f"{client.at(line)} is {digest} already", hint="nothing was moved")
     return moved
 
 
-def members(client: Client, repository: Repository, manifest: Manifest) -> dict[str, str]:
-    """Platform -> image digest of what a tag names: one image, or an index of several."""
-    document = manifest.document()
-    if manifest.is_index:
-        found = {}
-        for entry in document["manifests"]:
-            platform = entry.get("platform") or {}
-            found[f"{platform.get('os')}/{platform.get('architecture')}"] = str(entry["digest"])
-        return found
-    config = json.loads(client.blob(repository, document["config"]["digest"]))
-    return {f"{config.get('os')}/{config.get('architecture')}": manifest.digest}
-
-
-def _whole_offer(client: Client, reference: Reference, target: Target, base: str) -> Offer:
+def _whole_offer(client: Client, wanted: str, target: Target, base: str) -> Offer:
     """The image, of which everything is there and which is for the target and on the base."""
-    try:
-        offer = read_offer(client, reference)
-    except RegistryError as err:
-        if err.what.endswith("is not there"):
-            hint = "push it first: a tag moves only to what the registry holds"
-            raise RegistryError(err.what, why=err.why, hint=hint) from None
-        raise
-    found = (offer.labels.get("io.spark-images.target"), offer.platform, offer.labels.get("io.spark-images.base"))
+    offer = read_offer(client, wanted)
+    found = (offer.target, offer.platform, offer.base)
     if found != (target.name, target.platform, base):
         raise PromotionError(
-            f"{reference} is for {found[0]} ({found[1]}) on {found[2]}, "
+            f"{client.at(wanted)} is for {found[0]} ({found[1]}) on {found[2]}, "
             f"not for {target.name} ({target.platform}) on {base}",
             hint="a target's tag names only images of that target",
         )
-    repository = reference.repository
-    gone = [digest for digest, size in offer.sizes.items() if not client.has_blob(repository, digest, size)]
+    gone = [digest for digest, size in offer.sizes.items() if not client.has_blob(digest, size)]
     if gone:
         raise RegistryError(
-            f"{reference} is not complete: {len(gone)} of its layers are not there",
+            f"{client.at(wanted)} is not complete: {len(gone)} of its layers are not there",
             why=tuple(gone),
             hint="push it again from where it was built; it is then brought back",
         )
@@ -196,11 +158,10 @@ def _whole_offer(client: Client, reference: Reference, target: Target, base: str
 def _once_latest(client: Client, moves: Sequence[Move], offer: Offer, line: str, current: str) -> Offer | None:
     """What `latest` goes back to: the offer, if it was `latest` before, else the last good image that was."""
     relevant = [move for move in moves if move.kind is Kind.ROLLBACK or LATEST in dict(move.tags)]
-    if any(move.digest == offer.manifest.digest for move in relevant if move.kind is Kind.PROMOTE):
+    if any(move.digest == offer.digest for move in relevant if move.kind is Kind.PROMOTE):
         return offer
     good = last_good(relevant, line, current)
-    repository = offer.reference.repository
-    return read_offer(client, Reference(repository=repository, digest=good.digest)) if good else None
+    return read_offer(client, good.digest) if good else None
 
 
 def _first_of_platform(project: Project, image: Image, target: Target) -> str:
@@ -209,18 +170,18 @@ def _first_of_platform(project: Project, image: Image, target: Target) -> str:
     return next(name for name, _ in image.supports if platforms[name] == target.platform)
 
 
-def _latest_with(client: Client, repository: Repository, offer: Offer) -> str:
+def _latest_with(client: Client, offer: Offer) -> str:
     """What `latest` is to name so that this platform gets the image: the image alone, or with others in an index."""
-    there = client.manifest(repository, LATEST)
-    found = {**(members(client, repository, there) if there else {}), offer.platform: offer.manifest.digest}
+    there = client.manifest(LATEST)
+    found = {**(members(client, there) if there else {}), offer.platform: offer.digest}
     if len(found) == 1:
-        return offer.manifest.digest
+        return offer.digest
     entries = []
     for platform, digest in sorted(found.items()):
-        manifest = client.manifest(repository, digest)
+        manifest = client.manifest(digest)
         if manifest is None:
             raise RegistryError(
-                f"{repository.at(LATEST)} names {digest} for {platform}, which is not there",
+                f"{client.at(LATEST)} names {digest} for {platform}, which is not there",
                 hint="promote an image of that platform first",
             )
         system, _, architecture = platform.partition("/")
@@ -232,15 +193,14 @@ def _latest_with(client: Client, repository: Repository, offer: Offer) -> str:
                 "platform": {"os": system, "architecture": architecture},
             }
         )
-    data = canonical_json({"schemaVersion": 2, "mediaType": INDEX, "manifests": entries})
+    data = exact_json({"schemaVersion": 2, "mediaType": INDEX, "manifests": entries})
     index = Manifest(media_type=INDEX, data=data)
-    client.put_manifest(repository, index.digest, index)
+    client.put_manifest(index.digest, index)
     return index.digest
 
 
 def _move(
     client: Client,
-    repository: Repository,
     kind: Kind,
     offer: Offer,
     target: str,
@@ -248,38 +208,38 @@ def _move(
     because: str,
 ) -> Move | None:
     """Write the move down, then make it, then look; None where every tag is where it should be."""
-    there = {tag: client.manifest(repository, tag) for tag in tags}
+    there = {tag: client.manifest(tag) for tag in tags}
     stale = [tag for tag, digest in tags.items() if (found := there[tag]) is None or found.digest != digest]
     if not stale:
-        tell(f"{repository}: {', '.join(f'`{tag}`' for tag in tags)} name {offer.manifest.digest} already")
+        tell(f"{client.repository}: {', '.join(f'`{tag}`' for tag in tags)} name {offer.digest} already")
         return None
-    moves = read_history(client, repository)
+    moves = read_history(client)
     before = there.get(target)
     move = Move(
         number=max((move.number for move in moves), default=0) + 1,
         kind=kind,
         when=datetime.now(UTC),
         target=target,
-        version=offer.labels.get("org.opencontainers.image.version", ""),
+        version=offer.version,
         plan_id=offer.plan_id,
-        digest=offer.manifest.digest,
+        digest=offer.digest,
         left=before.digest if before else "",
         tags=tuple(sorted(tags.items())),
         because=because,
     )
     if not stands_already(moves, move):
-        write_down(client, repository, move)
+        write_down(client, move)
     for tag in sorted(stale, key=lambda tag: tag == LATEST):  # latest last: most people read that one
-        manifest = client.manifest(repository, tags[tag])
+        manifest = client.manifest(tags[tag])
         assert manifest is not None  # the offer or the index that was just read or written
-        client.put_manifest(repository, tag, manifest)
-        back = client.manifest(repository, tag)
+        client.put_manifest(tag, manifest)
+        back = client.manifest(tag)
         if back is None or back.digest != tags[tag]:
             raise RegistryError(
-                f"{repository.at(tag)} is not what it was moved to",
+                f"{client.at(tag)} is not what it was moved to",
                 why=(f"moved to:  {tags[tag]}", f"read back: {back.digest if back else 'nothing'}"),
                 hint="the same command again moves it; somebody else may move the same tags now",
             )
         was = there[tag]
-        tell(f"{repository.at(tag)} -> {tags[tag][:19]}, was {was.digest[:19] if was else 'not there'}")
+        tell(f"{client.at(tag)} -> {tags[tag][:19]}, was {was.digest[:19] if was else 'not there'}")
     return move

@@ -22,7 +22,6 @@ from spark_images.exclusive import alone
 from spark_images.files import read_json, write_text
 from spark_images.registry.answers import Missing, said_by
 from spark_images.registry.client import Client
-from spark_images.registry.reference import Repository
 
 if TYPE_CHECKING:
     import requests
@@ -86,7 +85,6 @@ class BlobUpload:
     def __init__(
         self,
         client: Client,
-        repository: Repository,
         blob: Path,
         *,
         digest: str,
@@ -94,12 +92,12 @@ class BlobUpload:
         states: Path,
         mount_from: str = "",
     ) -> None:
-        self.client, self.repository, self.blob, self.digest = client, repository, blob, digest
+        self.client, self.blob, self.digest = client, blob, digest
         self.size = blob.stat().st_size
         self.transfer = transfer
         self.mount_from = mount_from
         self.sent_bytes = 0  # over the wire, breaks included
-        self._key = hashlib.sha256(f"{repository} {digest}".encode()).hexdigest()[:32]
+        self._key = hashlib.sha256(f"{client.repository} {digest}".encode()).hexdigest()[:32]
         self._states = states
         self._location = ""
         self._offset = 0
@@ -122,7 +120,7 @@ class BlobUpload:
         return Sent.MOUNTED if self._mounted else Sent.UPLOADED
 
     def _there(self) -> bool:
-        there = self.client.has_blob(self.repository, self.digest, self.size)
+        there = self.client.has_blob(self.digest, self.size)
         if there:
             self.transfer.done_bytes = self.size
         return there
@@ -152,7 +150,7 @@ class BlobUpload:
 
     def _begin(self) -> None:
         self._offset = 0
-        url = f"{self.repository.name}/blobs/uploads/"
+        url = "blobs/uploads/"
         response = None
         if self.mount_from:
             mount, self.mount_from = self.mount_from, ""  # once: it works or it does not
@@ -165,7 +163,8 @@ class BlobUpload:
         try:
             self.client.check(response, (202,))
         except Missing as missing:
-            raise self.client.error(f"POST {url}: 404 {missing.code}; is the name right?") from None
+            asked = without_credentials(response.url)
+            raise self.client.error(f"POST {asked}: 404 {missing.code}; is the name right?") from None
         least = response.headers.get("OCI-Chunk-Min-Length", "")
         self._chunk = max(self._chunk, int(least) if least.isdecimal() else 0)
         self._take_location(response)

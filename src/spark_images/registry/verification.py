@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -15,14 +14,13 @@ from spark_images.registry.statements import attached_statements
 if TYPE_CHECKING:
     from spark_images.attest.signing import PublicKey
     from spark_images.registry.client import Client
-    from spark_images.registry.pull import Offer
+    from spark_images.registry.offer import Offer
 
 
 @dataclass(frozen=True, kw_only=True)
 class Verified:
     """What a key vouches for."""
 
-    digest: str
     plan_id: str
     key_hint: str
     materials: int
@@ -30,15 +28,15 @@ class Verified:
 
 def verify_offer(client: Client, offer: Offer, key: PublicKey) -> Verified:
     """Check signature, provenance and pins of an image; SignatureError says which of them does not hold, and why."""
-    repository, digest = offer.reference.repository, offer.manifest.digest
-    if not attached_statements(client, repository, digest, SIGNED_IMAGE, key):
-        anybody = attached_statements(client, repository, digest, SIGNED_IMAGE, None)
+    digest = offer.digest
+    if not attached_statements(client, digest, SIGNED_IMAGE, key):
+        anybody = attached_statements(client, digest, SIGNED_IMAGE, None)
         raise SignatureError(
             f"{offer.reference} is not signed by the key {key.hint}",
             why=("it is signed by another key, or altered since" if anybody else "nobody has signed it",),
             hint="nothing was run; ask whoever pushed it, or verify with the key of those who did",
         )
-    provenances = attached_statements(client, repository, digest, PREDICATE_TYPE, key)
+    provenances = attached_statements(client, digest, PREDICATE_TYPE, key)
     if not provenances:
         raise SignatureError(
             f"{offer.reference} has no provenance that the key {key.hint} signed",
@@ -49,14 +47,13 @@ def verify_offer(client: Client, offer: Offer, key: PublicKey) -> Verified:
         plan_id, plan = stated_plan(statement.predicate)
         wrong = _contradictions(offer, plan_id, plan, material_digests(statement.predicate))
         if not wrong:
-            return Verified(
-                digest=digest, plan_id=plan_id, key_hint=key.hint, materials=len(material_digests(statement.predicate))
-            )
+            materials = len(material_digests(statement.predicate))
+            return Verified(plan_id=plan_id, key_hint=key.hint, materials=materials)
         reasons += wrong
     raise SignatureError(
         f"{offer.reference} is not what its provenance says",
         why=reasons,
-        hint="nothing was run; `nox -s explain -- REFERENCE` shows both sides",
+        hint="nothing was run; `./noxw -s explain -- REFERENCE` shows both sides",
     )
 
 
@@ -69,7 +66,7 @@ def _contradictions(offer: Offer, plan_id: str, plan: object, materials: set[str
         found.append(f"the plan in its provenance is not plan {plan_id[:12]}")
     if offer.plan_id != plan_id:
         found.append(f"its label says plan {offer.plan_id[:12]}, its provenance {plan_id[:12]}")
-    stated = json.loads(offer.labels.get("io.spark-images.pins") or "{}")
+    stated = offer.pins
     for name in sorted({*stated, *plan.get("pins", {})}):
         if stated.get(name) != plan.get("pins", {}).get(name):
             found.append(f"pin `{name}`: its label says {stated.get(name)}, its provenance {plan['pins'].get(name)}")

@@ -14,7 +14,7 @@ from spark_images.ci.matrix import AMD64, ARM64, Entry, Variant, chosen_builder,
 from spark_images.ci.results import say
 from spark_images.ci.since import changed_since, plan_of
 from spark_images.ci.standing import Standing, standings_of
-from spark_images.ci.summary import rows_markdown
+from spark_images.ci.summary import aligned, rows_markdown
 from spark_images.ci.variants import only, variants_of
 from spark_images.ci.workflows import variable_of
 from spark_images.errors import SparkImagesError, UsageError
@@ -26,7 +26,7 @@ GPU_RUNNERS = "SPARK_IMAGES_GPU_RUNNER_"  # and the target's name in capitals
 
 
 @dataclass(frozen=True, kw_only=True)
-class Offer:
+class ToBuild:
     """waves: a matrix for each of the build jobs that follow one another; gpu: for the job on GPUs."""
 
     waves: tuple[dict[str, list[dict[str, str]]], ...]
@@ -37,7 +37,7 @@ class Offer:
         return {"waves": list(self.waves), "gpu": self.gpu}
 
 
-def make_offer(
+def find_to_build(
     project: Project,
     *,
     env: Mapping[str, str],
@@ -46,7 +46,7 @@ def make_offer(
     every: bool,
     registry: str | None,
     since: str | None,
-) -> Offer:
+) -> ToBuild:
     """What is to be built now. registry, since: $SPARK_IMAGES_REGISTRY and $SPARK_IMAGES_SINCE if None, "" for neither.
 
     Raises UsageError where no runner can build what is wanted, RegistryError where the registry refuses.
@@ -78,22 +78,22 @@ def make_offer(
         rows[entry.variant.key] = (entry.variant.title, entry.plan_id[:12], f"{entry.builder} on {entry.runner}", why)
     number = len(in_waves(variants_of(project)))
     gpu = [{**entry.document(), "runner": entry.gpu_runner} for entry in entries if entry.gpu_runner]
-    return Offer(
+    return ToBuild(
         waves=tuple(wave_documents(building, number)),
         gpu={"include": gpu if registry else []},
         rows=tuple(rows[variant.key] for variant in wanted),
     )
 
 
-def print_offer(offer: Offer, env: Mapping[str, str]) -> None:
+def print_to_build(to_build: ToBuild, env: Mapping[str, str]) -> None:
     """JSON to stdout, a table to the log and the forge's page, and one output for each job to $GITHUB_OUTPUT."""
-    print(json.dumps(offer.document(), indent=1))
+    print(json.dumps(to_build.document(), indent=1))
     headings = ("image", "plan", "built by", "")
-    table = rows_markdown("What to build", headings, offer.rows, none="Nothing.")
-    say(table, tuple("  ".join(cell for cell in row if cell) for row in offer.rows), env)
+    table = rows_markdown("What to build", headings, to_build.rows, none="Nothing.")
+    say(table, tuple(aligned(to_build.rows)), env)
     if outputs := env.get("GITHUB_OUTPUT"):
         with Path(outputs).open("a", encoding="utf-8") as file:
-            for name, matrix in _outputs(offer):
+            for name, matrix in _outputs(to_build):
                 # An empty matrix is an error on GitHub: the workflows skip a job whose matrix reads `{"include":[]}`.
                 file.write(f"{name}={json.dumps(matrix, separators=(',', ':'))}\n")
 
@@ -104,8 +104,8 @@ def _is_done(entry: Entry, standings: Mapping[tuple[str, str], Standing]) -> boo
     return bool(there and there.digest and (there.moved or entry.gpu_runner))
 
 
-def _outputs(offer: Offer) -> Sequence[tuple[str, dict[str, list[dict[str, str]]]]]:
-    return [*((f"wave-{number}", wave) for number, wave in enumerate(offer.waves)), ("gpu", offer.gpu)]
+def _outputs(to_build: ToBuild) -> Sequence[tuple[str, dict[str, list[dict[str, str]]]]]:
+    return [*((f"wave-{number}", wave) for number, wave in enumerate(to_build.waves)), ("gpu", to_build.gpu)]
 
 
 def _entry(project: Project, variant: Variant, labels: Mapping[str, str], env: Mapping[str, str]) -> Entry | str:
