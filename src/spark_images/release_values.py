@@ -125,8 +125,8 @@ def _digest_of_tag(text: str) -> str:
     from spark_images.registry.reference import parse_reference
 
     reference = parse_reference(text)
-    client = Client(reference.repository.host, env=os.environ, name=reference.repository.name)
-    manifest = client.manifest(reference.repository, reference.wanted)
+    client = Client(reference.repository)
+    manifest = client.manifest(reference.wanted)
     if manifest is None:
         raise MissingError(f"there is no image {text}")
     return manifest.digest

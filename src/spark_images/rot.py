@@ -78,12 +78,8 @@ class PinHealth:
 
 def check_routes(project: Project, *, cache: Cache, names: Sequence[str] = ()) -> tuple[PinHealth, ...]:
     """Ask every route of the named pins (default: all). Raises ConfigError for a missing lock."""
-    known = [pin.name for pin in project.pins.pins]
-    for name in names:
-        if name not in known:
-            raise UsageError(f"there is no pin `{name}`", hint=f"the pins: {', '.join(known)}")
     asking = _Asking(cache)
-    wanted = [name for name in known if not names or name in names]
+    wanted = [pin.name for pin in project.pins.chosen(names)]
     tasks = [task for name in wanted for task in asking.tasks(project, name)]
     with ThreadPoolExecutor(AT_ONCE) as pool:
         seen = list(pool.map(asking.ask, tasks))
@@ -202,8 +198,7 @@ def _ask_registry(pin: ImagePin) -> Health:
     from spark_images.registry.client import Client
     from spark_images.registry.reference import parse_reference
 
-    repository = parse_reference(pin.ref).repository
-    if Client(repository.host, env=os.environ, name=repository.name).manifest(repository, pin.digest) is None:
+    if Client(parse_reference(pin.ref).repository).manifest(pin.digest) is None:
         raise MissingError(f"the registry does not have {pin.digest[:19]}… any more")
     return Health.SERVES
 

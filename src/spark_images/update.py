@@ -9,16 +9,17 @@ from enum import Enum
 
 from packaging.version import Version
 
-from spark_images.bisect.candidate import ToRelease, ToValues, edit_project, stale_locks
 from spark_images.errors import MissingError, RegistryError, RouteError, SparkImagesError
 from spark_images.ingredients import describe_pin
 from spark_images.pins import ArchivePin, DebsPin, GitPin, ImagePin, Pin, RequirementsPin, SdistPin, WheelsPin
 from spark_images.pins_edit import Path as KeyPath
 from spark_images.project import Project
+from spark_images.repin import ToRelease, ToValues, edit_project, stale_locks
 from spark_images.upstream import Release, Upstream, is_prerelease
 from spark_images.workfolder import work_folder
 
 Move = ToRelease | ToValues
+NO_DIGEST = f"sha256:{'0' * 64}"  # of an image pin that is new
 _NEVER = datetime(1970, 1, 1, tzinfo=UTC)  # for upstreams whose releases do not depend on the day
 
 
@@ -68,9 +69,7 @@ class Rules:
 def find_updates(project: Project, upstream: Upstream, rules: Rules, *, names: Sequence[str] = ()) -> tuple[Row, ...]:
     """A row per pin, in the order of pins.yaml; names: of these pins only. What cannot be asked is said in its row."""
     rows: list[Row] = []
-    for pin in project.pins.pins:
-        if names and pin.name not in names:
-            continue
+    for pin in project.pins.chosen(names):
         try:
             rows += _rows(pin, project, upstream, rules)
         except (RouteError, RegistryError) as err:
@@ -85,14 +84,14 @@ def completions(project: Project, upstream: Upstream, *, names: Sequence[str] = 
     """
     rows = []
     stale = stale_locks(project, {pin.name for pin in project.pins.pins})
-    for pin in project.pins.pins:
-        if names and pin.name not in names:
-            continue
+    for pin in project.pins.chosen(names):
         move: Move | None = ToValues(pin=pin.name, values=()) if pin.name in stale else None
         if isinstance(pin, SdistPin | GitPin):
             release = next((one for one in upstream.releases(pin, now=_NEVER) if one.name == _now(pin)), None)
             if release is not None and _other_content(pin, release, upstream):
                 move = ToRelease(pin=pin.name, release=release)
+        elif isinstance(pin, ImagePin) and pin.digest == NO_DIGEST:  # never of a tag that was moved since
+            move = ToRelease(pin=pin.name, release=Release(name=_now(pin)))
         if move is not None:
             rows.append(_row(pin, now=_now(pin), newer=_now(pin), state=State.PROPOSED, move=move))
     return tuple(rows)

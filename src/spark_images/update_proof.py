@@ -10,14 +10,13 @@ from dataclasses import dataclass, replace
 from datetime import date
 from pathlib import Path
 
-from spark_images.bisect.candidate import Move, materialise
-from spark_images.bisect.check import run_verb
-from spark_images.bisect.image_stage import ImageWords
 from spark_images.cache import Cache
-from spark_images.errors import SparkImagesError, UsageError
+from spark_images.checkout import said_by_git
+from spark_images.errors import SparkImagesError
+from spark_images.own_verbs import ImageWords, run_verb
 from spark_images.pins_edit import edit_pin
-from spark_images.process import capture
 from spark_images.project import Project
+from spark_images.repin import Move, copy_project, materialise
 from spark_images.terminal import tell
 from spark_images.update import Row, State
 from spark_images.upstream import Upstream
@@ -114,33 +113,24 @@ def branch(project: Path, name: str) -> Iterator[tuple[Path, Callable[[Row], Non
 
     UsageError where the branch is there already, or the project is in no git repository.
     """
-    top = _git(project, "rev-parse", "--show-toplevel")
+    top = said_by_git(project, "rev-parse", "--show-toplevel")
     with tempfile.TemporaryDirectory() as folder:
         tree = Path(folder, "tree")
-        _git(project, "worktree", "add", "--quiet", "-b", name, str(tree), "HEAD")
+        said_by_git(project, "worktree", "add", "--quiet", "-b", name, str(tree), "HEAD")
         try:
             yield tree / project.resolve().relative_to(Path(top).resolve()), lambda row: _commit(tree, row)
         finally:
-            _git(project, "worktree", "remove", "--force", str(tree))
+            said_by_git(project, "worktree", "remove", "--force", str(tree))
 
 
 def _commit(tree: Path, row: Row) -> None:
-    _git(tree, "add", "--all")
-    _git(tree, "commit", "--quiet", "--message", row.title)
+    said_by_git(tree, "add", "--all")
+    said_by_git(tree, "commit", "--quiet", "--message", row.title)
 
 
 @contextmanager
 def throw_away(project: Path, cache: Cache) -> Iterator[Path]:
     """A copy of the project that proposals may change and nobody keeps."""
     with work_folder(cache, "proposals") as work:
-        for part in ("images", "templates", "scripts"):
-            shutil.copytree(project / part, work / part, symlinks=True)
-        shutil.copy(project / "pins.yaml", work)
+        copy_project(project, work)
         yield work
-
-
-def _git(folder: Path, *words: str) -> str:
-    ended = capture(("git", "-C", str(folder), *words))
-    if ended.status != 0:
-        raise UsageError(f"`git {words[0]}` failed in {folder}", why=ended.stderr.strip().splitlines()[-2:])
-    return ended.stdout.decode().strip()

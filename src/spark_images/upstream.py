@@ -132,8 +132,8 @@ class Upstream:
 
         reference = parse_reference(pin.ref)
         form = re.sub(r"\d+", r"\\d+", re.escape(reference.tag))
-        client = Client(reference.repository.host, env=os.environ, name=reference.repository.name)
-        tags = client.tags(reference.repository)
+        client = Client(reference.repository)
+        tags = client.tags()
         return tuple(Release(name=name) for name in sorted(tags, key=natural) if re.fullmatch(form, name))
 
     def released(self, pin: Pin, release: Release) -> datetime | None:
@@ -159,15 +159,15 @@ class Upstream:
         from spark_images.registry.reference import parse_reference
 
         reference = parse_reference(text)
-        client = Client(reference.repository.host, env=os.environ, name=reference.repository.name)
+        client = Client(reference.repository)
         wanted = reference.wanted
         for _ in range(2):  # an index, and an image of it
-            manifest = client.manifest(reference.repository, wanted)
+            manifest = client.manifest(wanted)
             if manifest is None:
                 return None
             document = manifest.document()
             if "config" in document:
-                config = json.loads(client.blob(reference.repository, document["config"]["digest"]))
+                config = json.loads(client.blob(document["config"]["digest"]))
                 created = str(config.get("created", ""))
                 return datetime.fromisoformat(created[:19]).replace(tzinfo=UTC) if created else None
             wanted = document["manifests"][0]["digest"]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import subprocess
 from collections.abc import Iterator
@@ -15,7 +14,6 @@ from registries import DEBIANS, DISTRIBUTION, Registry, distribution
 from registry_images import write_image
 from small_project import make_project
 
-from spark_images.bisect.candidate import ToValues
 from spark_images.bisect.ends import StateEnd, read_end
 from spark_images.bisect.subject import change_set
 from spark_images.cache import Cache
@@ -24,6 +22,7 @@ from spark_images.errors import BisectError
 from spark_images.project import Project
 from spark_images.registry.client import Client
 from spark_images.registry.reference import Repository
+from spark_images.repin import ToValues
 
 pytestmark = pytest.mark.skipif(
     not ((DEBIANS or DISTRIBUTION) and shutil.which("skopeo")), reason="needs docker-registry (or registry) and skopeo"
@@ -78,9 +77,9 @@ def test_an_image_that_the_registry_has_lost_is_skipped(
     project: Project, registry: Registry, capsys: pytest.CaptureFixture[str]
 ) -> None:
     repository = Repository(host=registry.host, name="you/noise")
-    client = Client(registry.host, env=os.environ, name=repository.name)
+    client = Client(repository)
     for tag in ("1.10-gb10", "1.11-gb10"):
-        manifest = client.manifest(repository, tag)
+        manifest = client.manifest(tag)
         assert manifest is not None
         registry.blob(manifest.digest).unlink()
     found = search(project, registry, capsys)

@@ -37,3 +37,21 @@ def test_the_newest_tag_of_the_same_form_is_taken_with_its_digest(tmp_path: Path
     pin = read_pins(pins)["base"]
     assert isinstance(pin, ImagePin)
     assert (pin.ref, pin.digest) == (f"{ref}:26.10-py3", digests["26.10-py3"])
+
+
+def test_a_new_pin_gets_the_digest_of_its_tag_and_one_that_has_a_digest_keeps_it(tmp_path: Path) -> None:
+    project = make_pipeline(tmp_path, tmp_path / "cache")
+    pins = project.project / "pins.yaml"
+    kept = f"sha256:{'1' * 64}"
+    with distribution(tmp_path / "registry") as registry:
+        root = tiny.write_root(tmp_path, "tool", {"tool": b"1"})
+        ref = f"{registry.host}/tools/tool:v1"
+        to = ["--dest-tls-verify=false", "oci:.", f"docker://{ref}"]
+        subprocess.run(["skopeo", "copy", "--quiet", "--preserve-digests", *to], cwd=root.layout, check=True)
+        with pins.open("a") as file:
+            file.write(f"\nnew: {{kind: image, ref: '{ref}', digest: 'sha256:{'0' * 64}'}}\n")
+            file.write(f"old: {{kind: image, ref: '{ref}', digest: '{kept}'}}\n")
+        completed = project("update-pins", "new", "old", "--complete")
+        assert completed.returncode == 0, completed.stdout + completed.stderr
+    found = {pin.name: pin.digest for pin in read_pins(pins).pins if isinstance(pin, ImagePin)}
+    assert found == {"new": root.digest, "old": kept}

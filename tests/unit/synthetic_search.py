@@ -16,9 +16,10 @@ from pathlib import Path
 
 from spark_images.bisect.answer import Answer, Cause
 from spark_images.bisect.asking import Asker, check_ends, search_line, search_set
-from spark_images.bisect.candidate import Candidate, ToValues
+from spark_images.bisect.candidate import Candidate
 from spark_images.bisect.journal import Journal
 from spark_images.bisect.subject import ChangeSet, Line
+from spark_images.repin import ToValues
 from spark_images.search import Change, Verdict, order_changes
 
 REVISIONS = 64

@@ -92,7 +92,7 @@ def test_the_first_bad_release_is_named_with_all_that_was_tried(case: Case) -> N
     assert report["after"]["label"] == "extra 11"
     assert report["compare"] == "https://github.com/example/extra/compare/v10...v11"
     assert report["reproduce"][1] == (
-        "nox -s bisect-hello -- --check 'grep -q old word' --stage source --try extra=extra==11"
+        "./noxw -s bisect-hello -- --check 'grep -q old word' --stage source --try extra=extra==11"
     )
     assert len(report["tried"]) <= 2 + 4 + 2  # the ends, a search of 12, and both sides once more
     assert "extra 15 said in the end" not in case.said  # this check says nothing

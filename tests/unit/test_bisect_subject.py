@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import re
 import subprocess
 from collections.abc import Iterator
 from dataclasses import replace
@@ -11,15 +12,16 @@ from file_server import FileServer
 from package_server import publish, upstream_of
 from small_project import make_project, render, write_locks
 
-from spark_images.bisect.candidate import ToText, ToValues, digest_of_project, materialise
-from spark_images.bisect.compat_rules import refusals, required_together
+from spark_images.bisect.candidate import digest_of_project
 from spark_images.bisect.ends import PinEnd, StateEnd, read_end
 from spark_images.bisect.picture import range_line, range_svg
 from spark_images.bisect.subject import change_set, line_of_one, line_of_pin, line_of_revisions
 from spark_images.cache import Cache
 from spark_images.errors import ConfigError, UsageError
+from spark_images.pin_rules import refusals, required_together
 from spark_images.pins_edit import edit_pin
 from spark_images.project import Project
+from spark_images.repin import ToText, ToValues, materialise
 from spark_images.search import Verdict
 from spark_images.upstream import Upstream
 
@@ -209,6 +211,18 @@ def test_a_project_without_rules_refuses_nothing(project: Project) -> None:
     assert refusals(project, image="hello", target=target, base=base) == ()
 
 
+def test_pins_are_refused_for_the_images_that_they_are_in_before_there_are_locks(tmp_path: Path) -> None:
+    for name in ("images", "templates"):
+        (tmp_path / name).symlink_to(ROOT / name)
+    text = (ROOT / "pins.yaml").read_text()
+    (tmp_path / "pins.yaml").write_text(re.sub(r"(?m)^(vllm:(?:\n .*)*?\n  version:) .*", r"\1 0.19.1", text))
+    project = Project(tmp_path)
+    gb10 = project.target("gb10")
+    (why,) = refusals(project, image="vllm", target=gb10, base="debian")
+    assert why == "the wheel of torch 2.10.0 on PyPI for linux/arm64 is for CPUs only"
+    assert refusals(project, image="flashinfer", target=gb10, base="debian") == ()
+
+
 def test_a_pin_that_this_clone_lacks_is_refused(project: Project, cache: Cache) -> None:
     good = StateEnd(name="one", pins={"torch": "1"})
     bad = StateEnd(name="other", pins={"torch": "2"})
@@ -235,6 +249,5 @@ def test_the_range_is_drawn_and_the_rest_of_a_long_line_is_left_out() -> None:
     assert range_line(known, first=2, last=5) == "+.[+?.x].x"
     long = [good, *([None] * 200), *known]
     assert len(range_line(long, first=203, last=206)) < 110
-    svg = range_svg([f"v{number}" for number in range(8)], known, first=2, last=5)
-    assert svg.count("<rect") == 8
-    assert "<title>v3: skip</title>" in svg
+    svg = range_svg("range", "", [f"v{number}" for number in range(8)], known, first=2, last=5)
+    assert "<title>v3: cannot tell</title>" in svg

@@ -7,10 +7,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from spark_images.bisect.ahead import Ahead
 from spark_images.bisect.answer import Answer, Cause
 from spark_images.bisect.candidate import Candidate
 from spark_images.bisect.journal import Journal
-from spark_images.bisect.stages import CHECK_BEGINS, Ahead, Stage
+from spark_images.bisect.stages import CHECK_BEGINS, Stage
 from spark_images.bisect.subject import ChangeSet, Line
 from spark_images.errors import BisectError
 from spark_images.search import (

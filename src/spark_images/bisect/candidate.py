@@ -1,52 +1,13 @@
-"""A candidate: the project at other pins, as a folder of its own, so that the user's clone is never touched."""
+"""A candidate: one state of the pins to try, and what else decides what is tried."""
 
 from __future__ import annotations
 
 import hashlib
-import shutil
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from spark_images.bisect.check import run_verb
-from spark_images.errors import StaleLockError
-from spark_images.pins import DebsPin, Pins, RequirementsPin, SdistPin, WheelsPin
-from spark_images.pins_edit import Path as KeyPath
-from spark_images.pins_edit import edit_pin, replace_block
-from spark_images.pins_file import read_pins
-from spark_images.project import Project
-from spark_images.release_values import values_of
-from spark_images.upstream import Release, Upstream
-
-PARTS = ("images", "templates", "scripts")  # of a project, besides pins.yaml: what a plan and an image's tests read
-
-
-@dataclass(frozen=True, kw_only=True)
-class ToRelease:
-    """A pin moved to a release of its upstream; what pins.yaml says of it is asked when it is needed."""
-
-    pin: str
-    release: Release
-
-
-@dataclass(frozen=True, kw_only=True)
-class ToValues:
-    """A pin with these values, as an image's label or a record has them."""
-
-    pin: str
-    values: tuple[tuple[KeyPath, str | None], ...]
-
-
-@dataclass(frozen=True, kw_only=True)
-class ToText:
-    """A pin as another revision of pins.yaml has it, with its lock. block: its lines, "" where it has no such pin."""
-
-    pin: str
-    block: str
-    files: tuple[tuple[str, str], ...] = ()  # path from the project's root -> text
-
-
-Move = ToRelease | ToValues | ToText
+from spark_images.project import PARTS
+from spark_images.repin import Move
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,75 +30,3 @@ def digest_of_project(root: Path) -> str:
     for path in sorted(path for path in files if "__pycache__" not in path.parts):
         seen.update(f"{path.relative_to(root)}\0".encode() + hashlib.sha256(path.read_bytes()).digest())
     return seen.hexdigest()
-
-
-def edit_project(moves: Sequence[Move], root: Path, folder: Path, *, upstream: Upstream) -> Project:
-    """The project with its pins moved, in an empty folder; locks and Dockerfiles may not go with them yet.
-
-    root: the user's clone, which is only read. Raises RouteError and ContentError where a release cannot be had.
-    """
-    for part in PARTS:
-        shutil.copytree(root / part, folder / part, symlinks=True, ignore=shutil.ignore_patterns("__pycache__"))
-    text = (root / "pins.yaml").read_text(encoding="utf-8")
-    pins = read_pins(root / "pins.yaml")
-    for move in moves:
-        text = _moved(text, move, pins, folder, upstream)
-    (folder / "pins.yaml").write_text(text, encoding="utf-8")
-    return Project(folder)
-
-
-def materialise(
-    moves: Sequence[Move],
-    root: Path,
-    folder: Path,
-    *,
-    upstream: Upstream,
-    on_line: Callable[[str], None],
-    refuse: Callable[[Project], None] = lambda project: None,
-) -> int:
-    """As edit_project, and locks that were made from something else are made anew, Dockerfiles rendered.
-
-    Returns 0, or the status with which a verb of ours failed. Raises ConfigError where the pins.yaml would be wrong.
-    refuse: raises where such pins need not be tried; called before the locks, which may take minutes.
-    """
-    project = edit_project(moves, root, folder, upstream=upstream)
-    refuse(project)
-    note = folder.with_name("note")
-    for name in stale_locks(project, {move.pin for move in moves}):
-        if status := run_verb(folder, "lock", name, note=note, on_line=on_line):
-            return status
-    return run_verb(folder, "render", note=note, on_line=on_line)
-
-
-def _moved(text: str, move: Move, pins: Pins, folder: Path, upstream: Upstream) -> str:
-    match move:
-        case ToRelease():
-            return edit_pin(text, move.pin, values_of(pins[move.pin], move.release, upstream=upstream))
-        case ToValues():
-            return edit_pin(text, move.pin, dict(move.values))
-        case ToText():
-            for path, content in move.files:
-                (folder / path).parent.mkdir(parents=True, exist_ok=True)
-                (folder / path).write_text(content, encoding="utf-8")
-            return replace_block(text, move.pin, move.block)
-
-
-def stale_locks(project: Project, moved: set[str]) -> list[str]:
-    """Of the moved pins, and of those that are made from others, the ones whose locks were made from something else."""
-    stale = []
-    for pin in project.pins.pins:
-        if pin.name not in moved and not isinstance(pin, RequirementsPin):
-            continue
-        try:
-            match pin:
-                case WheelsPin() | RequirementsPin():
-                    project.wheels_lock(pin.name)
-                case DebsPin():
-                    _ = project.debs_lock
-                case SdistPin() if pin.lock:
-                    project.sources_lock(pin.name)
-                case _:
-                    pass
-        except StaleLockError:
-            stale.append(pin.name)
-    return stale

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
-import sys
 import xml.etree.ElementTree as ElementTree
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from spark_images.bisect.answer import Cause
+from spark_images.bisect.answer import Cause, judge_check
 from spark_images.engine.guard import guarded
 from spark_images.errors import UsageError, did_you_mean
 from spark_images.process import stream
@@ -75,12 +74,8 @@ def parse_check(text: str) -> Check:
     return Check(command=text)
 
 
-def run_check(command: str, *, env: Mapping[str, str], cwd: Path, note: Path, on_line: Callable[[str], None]) -> int:
-    """Run a user's command to its end; its status. It ends with us, however we end. note: a path that is not used."""
-    return stream(guarded(["/bin/sh", "-c", command], note), on_line, env=env, cwd=cwd)
-
-
-def run_verb(project: Path, *words: str, note: Path, on_line: Callable[[str], None]) -> int:
-    """Run one of our verbs on a project folder; its status. It ends with us, however we end."""
-    command = [sys.executable, "-m", "spark_images", "--project", str(project), *words]
-    return stream(guarded(command, note), on_line)
+def run_check(
+    command: str, *, env: Mapping[str, str], cwd: Path, note: Path, on_line: Callable[[str], None]
+) -> tuple[Verdict, Cause]:
+    """What a user's command says. It ends with us, however we end. note: a path that is not used."""
+    return judge_check(stream(guarded(["/bin/sh", "-c", command], note), on_line, env=env, cwd=cwd))

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import io
-import os
-import tarfile
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import assert_never
 
-from spark_images.bisect.candidate import Move, ToRelease, ToText, ToValues
 from spark_images.cache import Cache
-from spark_images.errors import MissingError, UsageError, did_you_mean
+from spark_images.checkout import files_at, git
+from spark_images.errors import MissingError, UsageError
 from spark_images.files import read_json
 from spark_images.ingredients import describe_pin
 from spark_images.pins import (
@@ -27,17 +24,16 @@ from spark_images.pins import (
 )
 from spark_images.pins_edit import pin_block
 from spark_images.pins_file import read_pins
-from spark_images.process import Captured, capture
 from spark_images.project import Project
 from spark_images.registry.reference import Reference, parse_reference
+from spark_images.repin import Move, ToRelease, ToText, ToValues
 from spark_images.upstream import Release
-from spark_images.workfolder import work_folder
 
 FORMS = (
     "PIN=VERSION, as `vllm=0.20.2`; PIN=PROJECT==VERSION where a pin has several packages or comes in another's sdist",
     "a git revision whose pins.yaml is meant; `.` for the files as they are here",
     "HOST/NAME:TAG or HOST/NAME@sha256:…, an image that spark-images made",
-    "a record, by the name of its folder: `nox -s report` lists them",
+    "a record, by the name of its folder: `./noxw -s report` lists them",
 )
 
 
@@ -73,12 +69,9 @@ End = PinEnd | StateEnd
 
 def read_end(text: str, *, project: Project, cache: Cache) -> End:
     """What a REF means. UsageError with the nearest pin, or with all forms; RegistryError, MissingError for images."""
-    names = [pin.name for pin in project.pins.pins]
     pin, equals, version = text.partition("=")
     if equals and version:
-        if pin not in names:
-            meant = did_you_mean(pin, names)
-            raise UsageError(f"there is no pin `{pin}`", hint=meant or f"the pins: {', '.join(names)}")
+        project.pins.chosen((pin,))
         of, double, exact = version.partition("==")
         return PinEnd(pin=pin, project=of if double else "", version=exact if double else version)
     if text == ".":
@@ -110,13 +103,10 @@ def state_of_files(root: Path, *, name: str, commit: str = "") -> StateEnd:
 
 def state_of_commit(commit: str, project: Project, cache: Cache) -> StateEnd:
     """The pins of a commit of the project's own repository."""
-    archive = _git(project.root, "archive", "--format=tar", commit, "pins.yaml", "images")
-    if archive.status != 0:
-        raise UsageError(f"commit {commit[:12]} has no pins.yaml here", why=archive.stderr.strip().splitlines()[-1:])
-    with work_folder(cache, "revision") as work:
-        with tarfile.open(fileobj=io.BytesIO(archive.stdout)) as tar:
-            tar.extractall(work)
-        return state_of_files(work, name=f"revision {commit[:12]}", commit=commit)
+    with files_at(commit, project.root, cache) as files:
+        if not (files / "pins.yaml").is_file():
+            raise UsageError(f"commit {commit[:12]} has no pins.yaml here")
+        return state_of_files(files, name=f"revision {commit[:12]}", commit=commit)
 
 
 def revisions_between(good: StateEnd, bad: StateEnd, project: Project) -> tuple[str, ...]:
@@ -124,10 +114,10 @@ def revisions_between(good: StateEnd, bad: StateEnd, project: Project) -> tuple[
 
     UsageError where no way leads from one to the other.
     """
-    way = _git(project.root, "merge-base", "--is-ancestor", good.commit, bad.commit)
+    way = git(project.root, "merge-base", "--is-ancestor", good.commit, bad.commit)
     if way.status != 0:
         raise UsageError(f"{bad.name} is no descendant of {good.name}", hint="are good and bad the wrong way round?")
-    listed = _git(
+    listed = git(
         project.root,
         *("rev-list", "--first-parent", "--reverse", bad.commit, f"^{good.commit}", "--", "pins.yaml", "images"),
     )
@@ -136,26 +126,22 @@ def revisions_between(good: StateEnd, bad: StateEnd, project: Project) -> tuple[
 
 
 def _state_of_revision(text: str, project: Project, cache: Cache) -> StateEnd:
-    found = _git(project.root, "rev-parse", "--verify", "--quiet", f"{text}^{{commit}}") if text[:1] != "-" else None
+    found = git(project.root, "rev-parse", "--verify", "--quiet", f"{text}^{{commit}}") if text[:1] != "-" else None
     if found is None or found.status != 0:
         raise UsageError(f"`{text}` is no end of a search", why=[f"an end is {form}" for form in FORMS])
     return state_of_commit(found.stdout.decode().strip(), project, cache)
 
 
 def _state_of_image(reference: Reference) -> StateEnd:
-    import json
-
     from spark_images.registry.client import Client
-    from spark_images.registry.pull import read_offer
+    from spark_images.registry.offer import read_offer
 
-    client = Client(reference.repository.host, env=os.environ, name=reference.repository.name)
-    manifest = client.manifest(reference.repository, reference.wanted)
+    client = Client(reference.repository)
+    manifest = client.manifest(reference.wanted)
     if manifest is None:
         raise MissingError(f"there is no image {reference}")
-    exact = Reference(repository=reference.repository, tag=reference.tag, digest=manifest.digest)
-    offer = read_offer(client, exact)
-    pins = json.loads(offer.labels.get("io.spark-images.pins", "{}"))
-    return StateEnd(name=str(reference), pins={str(key): str(value) for key, value in pins.items()}, reference=exact)
+    pins = read_offer(client, manifest.digest).pins
+    return StateEnd(name=str(reference), pins=pins, reference=replace(reference, digest=manifest.digest))
 
 
 def _described(pin: Pin, text: str) -> Move:
@@ -179,7 +165,3 @@ def _described(pin: Pin, text: str) -> Move:
             return ToValues(pin=pin.name, values=((("exclude-newer",), text.split()[-1]),))
         case _:
             assert_never(pin)
-
-
-def _git(root: Path, *words: str) -> Captured:
-    return capture(("git", "-C", str(root), *words))

@@ -7,48 +7,27 @@ import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from spark_images.bisect.answer import Answer, Cause, judge_check, judge_verb
-from spark_images.bisect.candidate import Candidate, ToRelease, materialise
-from spark_images.bisect.check import Check, run_check, run_verb
+from spark_images.bisect.answer import Answer, Cause, judge_verb
+from spark_images.bisect.candidate import Candidate
+from spark_images.bisect.check import Check, run_check
 from spark_images.bisect.journal import Journal
 from spark_images.bisect.stages import Try, carried_out, run_repeatedly
+from spark_images.built import name_in_engine
 from spark_images.errors import CompatError, ConfigError, RegistryError, UsageError
+from spark_images.own_verbs import ImageWords, run_verb
 from spark_images.plan import Plan
 from spark_images.project import Project
+from spark_images.repin import ToRelease, materialise
 from spark_images.search import Verdict
 from spark_images.upstream import Upstream
 from spark_images.workfolder import work_folder
 
 if TYPE_CHECKING:
     from spark_images.engine.base import Engine
-
-
-@dataclass(frozen=True, kw_only=True)
-class ImageWords:
-    """The words of a command line that say which image is built, and how."""
-
-    image: str
-    target: str | None = None
-    base: str | None = None
-    origin: str | None = None
-    engine: str | None = None
-    memory: str | None = None
-
-    def variant(self) -> tuple[str, ...]:
-        """For every verb about an image."""
-        chosen = (("--target", self.target), ("--base", self.base), ("--from", self.origin))
-        return (self.image, *(word for option, value in chosen if value for word in (option, value)))
-
-    def engine_words(self) -> tuple[str, ...]:
-        return ("--engine", self.engine) if self.engine else ()
-
-    def build(self) -> tuple[str, ...]:
-        memory = ("--memory", self.memory) if self.memory else ()
-        return ("build", *self.variant(), *self.engine_words(), *memory)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -178,8 +157,8 @@ class ImageStage:
 
         repository = parse_registry(self.registry, plan.image)
         try:
-            client = Client(repository.host, env=os.environ, name=repository.name)
-            manifest = client.manifest(repository, plan.plan_id[:12])
+            client = Client(repository)
+            manifest = client.manifest(plan.plan_id[:12])
         except RegistryError as err:
             trying.say(f"{self.registry} cannot be asked ({err.what}): building")
             return
@@ -206,23 +185,18 @@ class ImageStage:
         env = {
             **self.env,
             "SPARK_CANDIDATE": trying.candidate.label,
-            "SPARK_IMAGE": _name_of(plan),
+            "SPARK_IMAGE": name_in_engine(plan.image, plan.plan_id),
             "SPARK_LAYOUT": str(self.upstream.cache.images / plan.plan_id),
             "SPARK_PROJECT": str(folder),
             "SPARK_PLAN_ID": plan.plan_id,
             "SPARK_ENGINE": self.engine.name,
         }
-
-        def once() -> tuple[Verdict, Cause]:
-            status = run_check(self.check.command, env=env, cwd=Path.cwd(), note=note, on_line=trying.feed)
-            return judge_check(status)
-
-        return once
+        return partial(run_check, self.check.command, env=env, cwd=Path.cwd(), note=note, on_line=trying.feed)
 
     @contextmanager
     def _engine_left_as_it_was(self, plan: Plan) -> Iterator[None]:
         """An image that the try brings into the engine goes at its end; its layout stays for the next time."""
-        reference = _name_of(plan)
+        reference = name_in_engine(plan.image, plan.plan_id)
         had = self.engine.image_id(reference) is not None
         try:
             yield
@@ -235,10 +209,4 @@ class ImageStage:
         """Where images are built and run; EngineError where none answers."""
         from spark_images.engine import choose_engine
 
-        image = Project(self.root).buildkit_image(os.environ)
-        return choose_engine(self.words.engine, cache=self.upstream.cache, buildkit_image=image, env=os.environ)
-
-
-def _name_of(plan: Plan) -> str:
-    """What the engine calls the image of a plan."""
-    return f"localhost/spark-images/{plan.image}:{plan.plan_id[:12]}"
+        return choose_engine(self.words.engine, cache=self.upstream.cache, env=os.environ)

@@ -13,16 +13,17 @@ import hashlib
 import json
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Self
 
 from spark_images.bisect.answer import PASSING, Answer
+from spark_images.exclusive import try_alone
 from spark_images.files import room_on, write_text
 
 
 class Journal:
-    """The answers to one question. One process at a time writes; the caller holds exclusive.alone(folder / "lock")."""
+    """The answers to one question. One process at a time writes; the caller holds exclusive.alone(journal.lock)."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -47,6 +48,11 @@ class Journal:
         if not (folder / "question.json").exists():
             write_text(folder / "question.json", json.dumps(question, indent=1, sort_keys=True) + "\n")
         return cls(folder)
+
+    @property
+    def lock(self) -> Path:
+        """Held while a process searches."""
+        return self.folder / "lock"
 
     @property
     def answers(self) -> tuple[Answer, ...]:
@@ -84,6 +90,25 @@ class Journal:
             self._answers.pop(answer.key, None)
             if answer.cause not in PASSING:
                 self._answers[answer.key] = answer
+
+
+def _journals(records: Path) -> Iterator[Journal]:
+    return (Journal(path.parent) for path in records.glob("bisect-*/question.json"))
+
+
+def search_runs(records: Path) -> bool:
+    """Whether any process searches by a journal in these records."""
+    for journal in _journals(records):
+        with try_alone(journal.lock) as held:
+            if not held:
+                return True
+    return False
+
+
+def tried_and_unfinished(records: Path) -> Iterator[str]:
+    """The plan_ids of what searches have tried that are not at their end."""
+    unfinished = (journal for journal in _journals(records) if not (journal.folder / "report.json").exists())
+    return (answer.plan_id for journal in unfinished for answer in journal.answers if answer.plan_id)
 
 
 def _ends_line(path: Path) -> bool:

@@ -6,9 +6,10 @@ import re
 import tarfile
 from pathlib import Path
 
-from spark_images.bisect.candidate import Candidate, ToRelease
+from spark_images.bisect.candidate import Candidate
 from spark_images.errors import SparkImagesError
 from spark_images.pins import GitPin, Pin, SdistPin
+from spark_images.repin import ToRelease
 from spark_images.upstream import Upstream
 
 _HOSTED = re.compile(r"https?://(?:github|gitlab)\.com/[A-Za-z0-9._-]+/[A-Za-z0-9._-]+")

@@ -16,9 +16,8 @@ from spark_images.bisect.asking import (
 )
 from spark_images.bisect.candidate import Candidate, digest_of_project
 from spark_images.bisect.check import Check
-from spark_images.bisect.compat_rules import refusals, required_together
 from spark_images.bisect.ends import End, PinEnd, StateEnd, read_end
-from spark_images.bisect.image_stage import ImageStage, ImageWords
+from spark_images.bisect.image_stage import ImageStage
 from spark_images.bisect.journal import Journal
 from spark_images.bisect.matrix import read_verdicts
 from spark_images.bisect.stages import RegistryStage, Stage, TreeStage
@@ -34,6 +33,8 @@ from spark_images.bisect.subject import (
 from spark_images.cache import Cache
 from spark_images.errors import UsageError
 from spark_images.images import Image
+from spark_images.own_verbs import ImageWords
+from spark_images.pin_rules import refusals, required_together
 from spark_images.pins import GitPin, SdistPin
 from spark_images.project import Project
 from spark_images.targets import Target
@@ -58,6 +59,8 @@ class Wanted:
     limits: Limits = field(default_factory=Limits)
     jobs: int = 0
     matrix: Path | None = None
+    svg: Path | None = None
+    report: Path | None = None
     verdicts: Path | None = None
     single: bool = False  # `good` and `bad` are one REF, which is tried by itself
     fresh: bool = False

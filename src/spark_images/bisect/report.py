@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
 import shlex
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
-from spark_images.bisect.answer import Answer, Cause
+from spark_images.bisect.answer import Cause
 from spark_images.bisect.asking import told
 from spark_images.bisect.candidate import Candidate
 from spark_images.bisect.journal import Journal
@@ -18,6 +17,7 @@ from spark_images.bisect.picture import range_line, range_svg
 from spark_images.bisect.subject import ChangeSet, Line
 from spark_images.files import write_text
 from spark_images.search import Bracket, Culprits, Verdict
+from spark_images.terminal import print_table
 from spark_images.units import format_duration
 
 _UNBUILDABLE = (Cause.BUILD_FAILED, Cause.COMPAT)  # with more memory, others might be built
@@ -139,38 +139,46 @@ def set_words(report: dict[str, Any]) -> list[str]:
     return said
 
 
-def publish(report: dict[str, Any], said: list[str], journal: Journal, *, as_json: bool) -> None:
-    """Print the report and keep it with the journal."""
-    write_text(journal.folder / "report.json", json.dumps(report, indent=1, ensure_ascii=False) + "\n")
+def report_words(report: dict[str, Any]) -> list[str]:
+    """What a report says of a line, of the set that a line led to, or of a set, a sentence per line."""
+    if "failing" in report:
+        return set_words(report)
+    return line_words(report) + (set_words(report["set"]) if "set" in report else [])
+
+
+def publish(report: dict[str, Any], journal: Journal, *, as_json: bool, copy: Path | None) -> None:
+    """Print the report and keep it with the journal. copy: where it is written as well."""
+    text = json.dumps(report, indent=1, ensure_ascii=False) + "\n"
+    for path in (journal.folder / "report.json", *([copy] if copy else [])):
+        write_text(path, text)
     if as_json:
-        print(json.dumps(report, indent=1, ensure_ascii=False))
+        print(text, end="")
         return
-    print_tries(journal.answers)
-    print()
-    print("\n".join(said))
+    print_table(
+        ("tried", "verdict", "time", "reason"),
+        [(answer.label, told(answer), format_duration(answer.seconds), answer.reason) for answer in journal.answers],
+        right=("time",),
+        whole=("verdict",),
+    )
+    print("", *report_words(report), sep="\n")
     for what, command in zip(("before", "after"), report["reproduce"], strict=True):
         print(f"reproduce {what}: {command}")
-    print(f"report: {journal.folder / 'report.json'}")
+    for what, name in (("report", "report.json"), ("picture", "range.svg")):
+        if (journal.folder / name).exists():
+            print(f"{what}: {journal.folder / name}")
 
 
-def draw(line: Line, left: Bracket, known: Sequence[Verdict | None], journal: Journal) -> None:
-    """Write range.svg beside the report."""
+def draw(
+    report: dict[str, Any],
+    line: Line,
+    left: Bracket,
+    known: Sequence[Verdict | None],
+    journal: Journal,
+    svg: Path | None,
+) -> None:
+    """Write range.svg beside the report, and where else it is wanted."""
     labels = [candidate.label for candidate in line.candidates]
-    write_text(journal.folder / "range.svg", range_svg(labels, known, first=left.good, last=left.bad))
-
-
-def print_tries(answers: Sequence[Answer]) -> None:
-    """Everything that was tried, in its order, on stdout."""
-    from rich import box
-    from rich.console import Console
-    from rich.table import Table
-
-    width = None if sys.stdout.isatty() else 160
-    console = Console(file=sys.stdout, width=width, no_color="NO_COLOR" in os.environ or None, highlight=False)
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    for heading in ("tried", "verdict", "time", "reason"):
-        table.add_column(heading, justify="right" if heading == "time" else "left", overflow="fold")
-    for answer in answers:
-        style = {Verdict.GOOD: "green", Verdict.BAD: "red", Verdict.SKIP: "yellow"}[answer.verdict]
-        table.add_row(answer.label, f"[{style}]{told(answer)}[/]", format_duration(answer.seconds), answer.reason)
-    console.print(table)
+    facts = f"{line.what}, {sum(verdict is not None for verdict in known)} of {len(labels)} tried"
+    drawn = range_svg(line_words(report)[0], facts, labels, known, first=left.good, last=left.bad)
+    for path in (journal.folder / "range.svg", *([svg] if svg else [])):
+        write_text(path, drawn)

@@ -24,7 +24,7 @@ from spark_images.bisect.candidate import Candidate
 from spark_images.bisect.ends import StateEnd, state_of_commit
 from spark_images.bisect.matrix import write_matrix, write_verdict
 from spark_images.bisect.parts import Parts
-from spark_images.bisect.report import Words, draw, line_report, line_words, publish, set_report, set_words
+from spark_images.bisect.report import Words, draw, line_report, publish, set_report
 from spark_images.bisect.subject import ChangeSet, Line
 from spark_images.errors import UnfinishedError, UsageError
 from spark_images.exclusive import alone
@@ -59,7 +59,7 @@ class Search(Parts):
         """Search, print the report and keep it. Raises BisectError, UnfinishedError and what building raises."""
         subject = self.subject
         stage = self.stage
-        with alone(self.journal.folder / "lock", on_wait=lambda: tell("the same search runs already; waiting for it")):
+        with alone(self.journal.lock, on_wait=lambda: tell("the same search runs already; waiting for it")):
             journal = self.journal
             journal.reload()
             if journal.resumed:
@@ -95,13 +95,11 @@ class Search(Parts):
         shown = _as_asked(known, find_fix=wanted.find_fix)
         link = self._link(line, left)
         report = line_report(line, left, shown, self.journal, self.report_words, link=link, sure=sure)
-        draw(line, left, shown, self.journal)
-        said = line_words(report)
+        draw(report, line, left, shown, self.journal, wanted.svg)
         if line.revisions:
             found = self._set_of_revision(line, left)
             report["set"], report["tried"] = found, found["tried"]
-            said += set_words(found)
-        publish(report, said, self.journal, as_json=wanted.as_json)
+        publish(report, self.journal, as_json=wanted.as_json, copy=wanted.report)
         return report
 
     def _set_of_revision(self, line: Line, left: Bracket) -> dict[str, Any]:
@@ -134,7 +132,7 @@ class Search(Parts):
         _show_failure(at_bad)
         found = search_set(changes, self.asker, jobs=self.wanted.jobs)
         report = set_report(changes, found, self.journal, self.report_words)
-        publish(report, set_words(report), self.journal, as_json=self.wanted.as_json)
+        publish(report, self.journal, as_json=self.wanted.as_json, copy=self.wanted.report)
         return report
 
     def _link(self, line: Line, left: Bracket) -> str:
@@ -194,7 +192,9 @@ class Search(Parts):
                 return named[text]
         elif (made := subject.made_by(text)) is not None:
             return subject.candidate(made)
-        raise UsageError(f"`{text}` is no candidate of this search")
+        raise UsageError(
+            f"`{text}` is no candidate of this search", hint="`--matrix FILE` writes its candidates with their commands"
+        )
 
 
 def _show_failure(answer: Answer) -> None:

@@ -8,19 +8,20 @@ import threading
 import time
 import zipfile
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Protocol
 
-from spark_images.bisect.answer import Answer, CannotGoOn, Cause, judge_check
-from spark_images.bisect.candidate import Candidate, ToRelease
+from spark_images.bisect.answer import Answer, CannotGoOn, Cause
+from spark_images.bisect.candidate import Candidate
 from spark_images.bisect.check import Check, run_check
 from spark_images.bisect.journal import Journal
 from spark_images.download import Patience
-from spark_images.errors import BisectError, MissingError, RouteError, SparkImagesError
+from spark_images.errors import BisectError, MissingError, RouteError
 from spark_images.pins import GitPin, Pin
+from spark_images.repin import ToRelease
 from spark_images.search import Verdict
 from spark_images.terminal import tell
 from spark_images.tree import SourceTree, tree_from_archive
@@ -156,11 +157,9 @@ class TreeStage:
                     "SPARK_CANDIDATE": candidate.label,
                     "SPARK_SOURCE": str(tree),
                 }
-
-                def once() -> tuple[Verdict, Cause]:
-                    status = run_check(self.check.command, env=env, cwd=tree, note=work / "note", on_line=trying.feed)
-                    return judge_check(status)
-
+                once = partial(
+                    run_check, self.check.command, env=env, cwd=tree, note=work / "note", on_line=trying.feed
+                )
                 return run_repeatedly(trying, once, repeat=repeat, every_run=every_run)
 
         return carried_out(candidate, self.journal, run)
@@ -216,20 +215,16 @@ class RegistryStage:
 
         def run(trying: Try) -> tuple[Verdict, Cause, str]:
             wanted = parse_reference(candidate.reference)
-            client = Client(wanted.repository.host, env=os.environ, name=wanted.repository.name)
-            manifest = client.manifest(wanted.repository, wanted.wanted)
+            client = Client(wanted.repository)
+            manifest = client.manifest(wanted.wanted)
             if manifest is None:
                 raise MissingError(f"the registry does not have {candidate.reference} any more")
             image = wanted.repository.at(manifest.digest)
             env = {**self.env, "SPARK_CANDIDATE": candidate.label, "SPARK_IMAGE": image}
             with work_folder(self.upstream.cache, "bisect") as work:
-
-                def once() -> tuple[Verdict, Cause]:
-                    status = run_check(
-                        self.check.command, env=env, cwd=Path.cwd(), note=work / "note", on_line=trying.feed
-                    )
-                    return judge_check(status)
-
+                once = partial(
+                    run_check, self.check.command, env=env, cwd=Path.cwd(), note=work / "note", on_line=trying.feed
+                )
                 return run_repeatedly(trying, once, repeat=repeat, every_run=every_run)
 
         return carried_out(candidate, self.journal, run)
@@ -239,31 +234,6 @@ class RegistryStage:
 
     def known_beforehand(self, candidate: Candidate) -> bool:
         return False
-
-
-class Ahead:
-    """Brings what the next tries may need while one runs, one thing after another, and never fails itself."""
-
-    def __init__(self, stage: Stage) -> None:
-        self._stage = stage
-        self._begun: set[str] = set()
-        self._thread: threading.Thread | None = None
-        self.brought: list[str] = []
-
-    def begin(self, candidates: tuple[Candidate, ...]) -> None:
-        """Begin with those that were not begun before; while an earlier one is under way, nothing more."""
-        new = [candidate for candidate in candidates if candidate.key not in self._begun]
-        if not new or (self._thread and self._thread.is_alive()):
-            return
-        self._begun |= {candidate.key for candidate in new}
-        self._thread = threading.Thread(target=self._bring, args=(new,), daemon=True)
-        self._thread.start()
-
-    def _bring(self, candidates: list[Candidate]) -> None:
-        for candidate in candidates:
-            with suppress(SparkImagesError, OSError):  # the try that needs it meets the same, and reports it
-                self._stage.fetch_ahead(candidate)
-                self.brought.append(candidate.label)
 
 
 def _release(candidate: Candidate) -> Release:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import assert_never
 
-from spark_images.bisect.candidate import Candidate, Move, ToRelease, ToText
+from spark_images.bisect.candidate import Candidate
 from spark_images.bisect.ends import PinEnd, StateEnd, revisions_between, state_of_commit
 from spark_images.cache import Cache
 from spark_images.errors import UsageError, did_you_mean
@@ -24,6 +24,7 @@ from spark_images.pins import (
     WheelsPin,
 )
 from spark_images.project import Project
+from spark_images.repin import Move, ToRelease, ToText
 from spark_images.search import Change, order_changes
 from spark_images.upstream import Release, Upstream, carrier, is_prerelease, natural
 
@@ -104,9 +105,7 @@ def line_of_pin(
             Release(name=commit[:12], commit=commit, released=time) for commit, time in found
         )
         return Line(what=f"commits of `{pin.name}`", candidates=tuple(_of(pin, one) for one in releases), pin=pin.name)
-    releases = upstream.releases(pin, project=project, now=now)
-    if not releases:
-        raise UsageError(f"nobody can be asked which versions of `{pin.name}` there are")
+    releases = _releases(pin, project, upstream, now)
     places = [_place(end.version, releases, pin) for end in (older, newer)]
     if places[0] > places[1]:
         raise UsageError(
@@ -138,11 +137,18 @@ def line_of_one(end: PinEnd, *, pins: Pins, upstream: Upstream, now: datetime) -
     if isinstance(pin, GitPin) and not end.project and is_commit(end.version):
         release = Release(name=end.version[:12], commit=end.version)
     else:
-        releases = upstream.releases(pin, project=end.project, now=now)
-        if not releases:
-            raise UsageError(f"nobody can be asked which versions of `{pin.name}` there are")
+        releases = _releases(pin, end.project, upstream, now)
         release = releases[_place(end.version, releases, pin)]
     return Line(what=f"releases of `{pin.name}`", candidates=(_of(pin, release),), pin=pin.name)
+
+
+def _releases(pin: Pin, project: str, upstream: Upstream, now: datetime) -> tuple[Release, ...]:
+    if releases := upstream.releases(pin, project=project, now=now):
+        return releases
+    raise UsageError(
+        f"nobody can be asked which versions of `{pin.name}` there are",
+        hint="state under `follow` which tags are versions, as `tags/v*`" if isinstance(pin, GitPin) else "",
+    )
 
 
 def line_of_revisions(good: StateEnd, bad: StateEnd, *, project: Project, cache: Cache) -> Line:
@@ -158,15 +164,14 @@ def line_of_revisions(good: StateEnd, bad: StateEnd, *, project: Project, cache:
 def line_of_tags(good: StateEnd, bad: StateEnd, pattern: str) -> Line:
     """Images that a registry holds, in the natural order of their tags. UsageError for ends that make no line."""
     import fnmatch
-    import os
 
     from spark_images.registry.client import Client
 
     one, other = good.reference, bad.reference
     if one is None or other is None or not (one.tag and other.tag) or one.repository != other.repository:
         raise UsageError("`--tags` needs both ends as tags of one repository: HOST/NAME:TAG")
-    client = Client(one.repository.host, env=os.environ, name=one.repository.name)
-    tags = [tag for tag in client.tags(one.repository) if fnmatch.fnmatchcase(tag, pattern)]
+    client = Client(one.repository)
+    tags = [tag for tag in client.tags() if fnmatch.fnmatchcase(tag, pattern)]
     tags = sorted({*tags, one.tag, other.tag}, key=natural)
     first, last = tags.index(one.tag), tags.index(other.tag)
     if first >= last:

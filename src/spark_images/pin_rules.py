@@ -1,15 +1,13 @@
-"""What images/compat.yaml says against a state of the pins by their versions alone, before locks are made of it.
-
-together.py says it again, and more, once there are locks: planning asks it.
-"""
+"""What images/compat.yaml says of pins that move, before locks are made of them: planning asks again with these."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
+from spark_images import together
 from spark_images.compat.check import check
 from spark_images.errors import UsageError
-from spark_images.pins import ImagePin, Pins, SdistPin, WheelsPin
+from spark_images.pins import SdistPin
 from spark_images.project import Project
 from spark_images.targets import Target
 
@@ -18,24 +16,10 @@ _PROJECTS = {"vllm": "vllm", "flashinfer-python": "flashinfer"}  # project on th
 
 def refusals(project: Project, *, image: str, target: Target, base: str) -> tuple[str, ...]:
     """Sentences about what certainly does not go together; empty where there is no compat.yaml."""
-    facts = project.facts
-    if facts is None or not any(name in _PROJECTS for name in _taking_part(project, image)):
+    if project.facts is None:
         return ()
-    versions = _versions(project.pins)
-    tags = [
-        pin.ref.rpartition(":")[2] for pin in project.pins.pins if isinstance(pin, ImagePin) and "pytorch" in pin.ref
-    ]
-    cuda = next((pin.version for pin in project.pins.pins if isinstance(pin, WheelsPin) and pin.name == "cuda"), "")
-    found = check(
-        facts,
-        image=image,
-        vllm=versions.get("vllm", ""),
-        flashinfer=versions.get("flashinfer", ""),
-        cuda=cuda if base != "ngc" else "",
-        target=target,
-        base=base.removesuffix("-wheel"),
-        ngc_tag=tags[0] if tags and base == "ngc" else "",
-        allow_unknown=True,
+    found = together.refusals(
+        project.image(image), target, base, pins=project.pins, facts=project.facts, wheels={}, debs=None
     )
     return tuple(refusal.what for refusal in found if refusal.certain)
 
@@ -80,17 +64,3 @@ def required_together(
     if apart("good", "bad"):
         requires[names["flashinfer"]] = frozenset({names["vllm"]})
     return requires
-
-
-def _versions(pins: Pins) -> dict[str, str]:
-    sdists = (pin for pin in pins.pins if isinstance(pin, SdistPin))
-    return {_PROJECTS[pin.project]: pin.version for pin in sdists if pin.project in _PROJECTS}
-
-
-def _taking_part(project: Project, image: str) -> tuple[str, ...]:
-    """Projects that the image is made of, by its source pins and by what its requirements are for."""
-    spec = project.image(image).compile
-    pins = [pin for pin in project.pins.pins if pin.name in (spec.pin, *spec.sources)]
-    named = [pin.project for pin in pins if isinstance(pin, SdistPin)]
-    resolved = [package.partition("==")[0] for pin in pins for package in getattr(pin, "packages", ())]
-    return (*named, *resolved)
