@@ -71,38 +71,16 @@ def allow(
     limit: bool,
     env: Mapping[str, str],
 ) -> Allowance:
-    """Ask the host. asked_bytes: what the user typed. Raises BudgetError and UsageError; see memory.py."""
-    return allow_compile(
-        Path(image.path).parent,
-        target,
-        plan,
-        records,
-        gib_per_job=image.compile.gib_per_job,
-        gated=GATE in image.scripts,
-        asked_bytes=asked_bytes,
-        limit=limit,
-        env=env,
-    )
+    """Ask the host. asked_bytes: what the user typed. Raises BudgetError and UsageError; see memory.py.
 
-
-def allow_compile(
-    folder: Path,
-    target: Target,
-    plan: Plan,
-    records: Sequence[RecordView],
-    *,
-    gib_per_job: float,
-    gated: bool,
-    asked_bytes: int | None,
-    limit: bool,
-    env: Mapping[str, str],
-) -> Allowance:
-    """As allow. folder: images/<name>, whose shipped profiles count where no build of here has measured a unit."""
+    The image's shipped profiles count where no build of here has measured a unit.
+    """
+    gib_per_job, gated = image.compile.gib_per_job, GATE in image.scripts
     unified = target.unified_memory and plan.builder == plan.platform
     given = budget(asked_bytes, gib_per_job=gib_per_job, unified=unified) if limit else None
     cores = len(os.sched_getaffinity(0))
     same, others = measured_units(records, plan.image, plan.target)
-    shipped = (profile.units for profile in read_shipped(folder, target.name))
+    shipped = (profile.units for profile in read_shipped(Path(image.path).parent, target.name))
     return Allowance(
         budget=given,
         floor=floor_rule(env, unified=unified),

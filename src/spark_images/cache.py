@@ -58,6 +58,26 @@ class Cache:
         return self.root / "records"
 
     @property
+    def verdicts(self) -> Path:
+        """Verdicts by plan_id, on images that came by pull: there is no record to hold them (verdicts.py)."""
+        return self.root / "verdicts"
+
+    @property
+    def sboms(self) -> Path:
+        """What is in an image, by its digest, for it takes minutes to find out (registry/describe.py)."""
+        return self.root / "sboms"
+
+    @property
+    def histories(self) -> Path:
+        """Commits of git repositories, without files (git_history.py)."""
+        return self.root / "histories"
+
+    @property
+    def gpu_lock(self) -> Path:
+        """Held by the process that has the GPU (smoke.py)."""
+        return self.root / "gpu.lock"
+
+    @property
     def uploads(self) -> Path:
         """Where uploads to registries stand, so that a killed push goes on (registry/upload.py). For the user alone."""
         return self.root / "uploads"

@@ -41,7 +41,7 @@ def write_canonical(
     output: Path,
     on_progress: Callable[[int, int], None] | None = None,
 ) -> Layout:
-    """Write the canonical layout of what an engine exported; it is at `output` complete or not at all.
+    """Write the canonical layout of what an engine exported to the new folder `output`.
 
     base: what the last stage stands on; its layers stay as they are. created_by: for the history, a text per layer
     above the base; when another number of layers is left, neutral texts stand in for all of them, whatever the engine.
@@ -148,7 +148,7 @@ def _check(source: Layout, base: Layout | None, config: ImageConfig) -> None:
         raise CanonicalError(
             "the image that the engine built says something else than the plan",
             why=differences,
-            hint="render the Dockerfile again with `nox -s render`; ENV, USER and the like are written by the template",
+            hint="render the Dockerfile anew with `./noxw -s render`: ENV, USER and the like are its template's",
         )
 
 

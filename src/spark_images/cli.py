@@ -12,7 +12,7 @@ from types import FrameType
 from typing import NoReturn
 
 from spark_images.cache import Cache
-from spark_images.errors import InterruptedByUser, SparkImagesError, UsageError, did_you_mean
+from spark_images.errors import FileError, InterruptedByUser, SparkImagesError, UsageError, did_you_mean
 from spark_images.verbs import audit, bisect, build, ci, machine, pins, registry, serve, smoke, units, update
 from spark_images.verbs.base import Verbs
 
@@ -24,7 +24,7 @@ def main(argv: Sequence[str]) -> int:
     if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:  # nohup means what it says
         signal.signal(signal.SIGHUP, _interrupt)
     try:
-        options = _parser().parse_args(argv)
+        options = _read(argv)
         status: int = options.run(options)
         sys.stdout.flush()  # or the reader's absence shows only after this function
         return status
@@ -42,7 +42,7 @@ def main(argv: Sequence[str]) -> int:
     except OSError as err:  # a folder of another user's, a file where a folder should be, a disk that fails
         if err.filename is None or isinstance(err, FileNotFoundError):
             raise
-        failed = SparkImagesError(
+        failed = FileError(
             f"`{err.filename}`: {(err.strerror or '').lower()}",
             hint="`SPARK_IMAGES_CACHE` names another folder for the cache" if _in_cache(err.filename) else "",
         )
@@ -73,7 +73,7 @@ class _Parser(argparse.ArgumentParser):
     """argparse, with errors in our form and the nearest known word."""
 
     def error(self, message: str) -> NoReturn:
-        hint = f"see `{self.prog} --help`"
+        hint = f"see `.venv/bin/python -m {self.prog} --help`"
         typed = {part for word in sys.argv for part in (word, *word.split("=", 1))}
         for word in (word.strip("'").partition("=")[0] for word in message.replace(",", " ").split()):
             known = self._known(options=word.startswith("-"))
@@ -94,11 +94,33 @@ class _Parser(argparse.ArgumentParser):
         return known
 
 
+def _read(argv: Sequence[str]) -> argparse.Namespace:
+    """What the command line says. argparse itself takes no `--` after an option that follows a positional."""
+    cut = argv.index("--") if "--" in argv else len(argv)
+    options = _parser().parse_args(argv[:cut])
+    if argv[cut + 1 :]:
+        if "pytest" not in options:
+            raise UsageError(
+                f"`{options.verb}` takes nothing after `--`",
+                hint=f"see `.venv/bin/python -m spark_images {options.verb} --help`",
+            )
+        options.pytest = argv[cut + 1 :]
+    return options
+
+
 def _parser() -> argparse.ArgumentParser:
     parser = _Parser(
-        prog="spark_images", description="Reproducible container images for NVIDIA GB10.", allow_abbrev=False
+        prog="spark_images",
+        description="Reproducible container images for NVIDIA GB10: what `./noxw -s VERB` and `-s VERB-IMAGE` run.",
+        allow_abbrev=False,
     )
-    parser.add_argument("--project", type=Path, default=Path.cwd(), help="folder with pins.yaml (default: here)")
+    parser.add_argument(
+        "--project",
+        type=Path,
+        default=Path.cwd(),
+        metavar="FOLDER",
+        help="a clone of spark-images, with pins.yaml (default: here)",
+    )
     verbs = Verbs(parser.add_subparsers(dest="verb", required=True, metavar="VERB"))
     for group in (audit, build, registry, pins, serve, smoke, units, bisect, update, ci, machine):
         group.add(verbs)

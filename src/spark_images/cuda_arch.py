@@ -48,11 +48,6 @@ class Arch:
         """`121a`, as in `sm_121a` and `compute_121a`."""
         return f"{self.capability.major}{self.capability.minor}{self.variant.value}"
 
-    @property
-    def macro(self) -> int:
-        """The value of `__CUDA_ARCH__` in code compiled for it: 1210. The variant does not show in it."""
-        return self.capability.major * 100 + self.capability.minor * 10
-
 
 class Kind(Enum):
     """What a fatbin holds for an architecture."""
@@ -161,42 +156,9 @@ def parse_torch_list(text: str) -> tuple[Code, ...]:
     return tuple(found)
 
 
-def parse_cmake_list(text: str) -> tuple[Code, ...]:
-    """CMAKE_CUDA_ARCHITECTURES: `121a-real;90-virtual;80`. Without `-real` or `-virtual` it is both."""
-    found: list[Code] = []
-    for word in text.split(";"):
-        number, _, kind = word.partition("-")
-        if kind not in ("", "real", "virtual"):
-            raise ConfigError(f"`{word}` is no CUDA architecture of CMake", hint="written as `121a-real` or `90`")
-        arch = parse_arch(number)
-        found += [Code(Kind.CUBIN, arch)] if kind != "virtual" else []
-        found += [Code(Kind.PTX, arch)] if kind != "real" else []
-    return tuple(found)
-
-
-def torch_list(codes: Iterable[Code]) -> str:
-    """The words of TORCH_CUDA_ARCH_LIST; PTX alone is not among what it can say. The inverse of parse_torch_list."""
-    codes = tuple(codes)
-    words = [str(arch) + "+PTX" * (Code(Kind.PTX, arch) in codes) for kind, arch in codes if kind is Kind.CUBIN]
-    if bare := {arch for _, arch in codes} - {arch for kind, arch in codes if kind is Kind.CUBIN}:
-        raise ConfigError(f"TORCH_CUDA_ARCH_LIST cannot ask for PTX of `{min(map(str, bare))}` without a cubin")
-    return ";".join(words)
-
-
-def cmake_list(codes: Iterable[Code]) -> str:
-    """The words of CMAKE_CUDA_ARCHITECTURES. The inverse of parse_cmake_list, but for an order of its own."""
-    suffix = {Kind.CUBIN: "real", Kind.PTX: "virtual"}
-    return ";".join(f"{arch.number}-{suffix[kind]}" for kind, arch in codes)
-
-
 def flashinfer_list(archs: Iterable[Arch]) -> str:
     """FLASHINFER_CUDA_ARCH_LIST: blanks between; always with the variant, as releases differ in what they add."""
     return " ".join(str(arch) for arch in archs)
-
-
-def nvcc_flags(codes: Iterable[Code]) -> tuple[str, ...]:
-    """`-gencode=…` for each."""
-    return tuple(f"-gencode=arch=compute_{code.arch.number},code={code}" for code in codes)
 
 
 # --- what runs where --------------------------------------------------------------------------------------------------

@@ -24,10 +24,9 @@ from spark_images.cache import Cache
 from spark_images.debian_setup import Folder, User, set_up
 from spark_images.debian_tree import Slice, Tree, complete, merge, unpack
 from spark_images.errors import ConfigError
-from spark_images.files import sync
 from spark_images.locks import LockedDeb
 from spark_images.tarform import open_canonical
-from spark_images.workfolder import work_folder
+from spark_images.workfolder import settle, work_folder
 
 ROOT_FORM = "root/2"  # to be raised whenever the same .debs become other bytes
 ROOT_ENV = (("PATH", "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"),)
@@ -106,7 +105,6 @@ def cached_root(
     made = cache.roots / hashlib.sha256(f"{key} {CANONICAL_FORM}".encode()).hexdigest()
     if made.is_dir():
         return made
-    cache.roots.mkdir(parents=True, exist_ok=True)
     with work_folder(cache, name) as scratch:
         tar, layout = scratch / "root.tar", scratch / "layout"
         with tar.open("wb") as file:
@@ -121,12 +119,7 @@ def cached_root(
                 scratch=scratch,
             )
         write_root_layout(tar, architecture=arch, env=ROOT_ENV, epoch=epoch, output=layout)
-        try:
-            layout.rename(made)
-        except OSError:
-            if not made.is_dir():  # else another process was first, with the same bytes
-                raise
-        sync(cache.roots)
+        settle(layout, made)
     return made
 
 
@@ -140,7 +133,7 @@ def _checked(debs: Sequence[tuple[LockedDeb, Path]], arch: str) -> list[tuple[Lo
         if there.sha256 != deb.sha256:
             raise ConfigError(
                 f"a root cannot hold two versions of `{deb.package}`: {there.version} and {deb.version}",
-                hint="make the lock anew with `nox -s lock`",
+                hint="make the lock anew with `./noxw -s lock`",
             )
     return [chosen[package] for package in sorted(chosen)]
 

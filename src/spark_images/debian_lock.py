@@ -74,7 +74,7 @@ def resolve_debs(pin: DebsPin, *, work: Path) -> tuple[LockedDeb, ...]:
             raise RouteError(
                 f"pin `{pin.name}`: apt cannot read the package lists of `{pin.suite}` for `{arch}`",
                 why=_complaints(update),
-                hint="check the pin's first route and the network, then run `nox -s lock` again",
+                hint="check the pin's first route and the network, then run `./noxw -s lock` again",
             )
         for one in pin.sets:
             if arch not in one.arches:
@@ -84,7 +84,7 @@ def resolve_debs(pin: DebsPin, *, work: Path) -> tuple[LockedDeb, ...]:
                 raise ConfigError(
                     f"pin `{pin.name}`: set `{one.name}` cannot be resolved for `{arch}` in `{pin.suite}`",
                     why=_complaints(install),
-                    hint=f"correct the packages of set `{one.name}` in pins.yaml, then run `nox -s lock`",
+                    hint=f"correct the packages of set `{one.name}` in pins.yaml, then run `./noxw -s lock`",
                 )
             debs = parse_uris(install.stdout.decode(), base_urls=_base_urls(pin, pin.routes[0]))
             if idle := sorted(set(one.without) - {deb.package for deb in debs}):
@@ -163,7 +163,7 @@ def _prepare_apt(pin: DebsPin, arch: str, root: Path, route: str) -> dict[str, s
         raise HostProgramError(
             "Debian's archive keys are missing, so package lists could not be verified",
             why=tuple(f"looked for `{folder}/debian-archive-*`" for folder in KEY_FOLDERS),
-            hint="sudo apt-get install debian-archive-keyring",
+            hint="`sudo apt-get install debian-archive-keyring`",
         )
     for key in keys:
         shutil.copyfile(key, root / "etc/keys" / key.name)

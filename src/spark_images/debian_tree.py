@@ -118,7 +118,7 @@ def merge(packages: Iterable[Package], *, slim: bool) -> Tree:
             raise ConfigError(
                 f"packages `{there.source}` and `{entry.source}` hold different things at `/{name}`",
                 why=("which of them would win depends on what their maintainer scripts do, and none is run",),
-                hint="take one of the two out of the set in pins.yaml, then run `nox -s lock`",
+                hint="take one of the two out of the set in pins.yaml, then run `./noxw -s lock`",
             )
     return tree
 
@@ -131,7 +131,7 @@ def complete(tree: Tree, *, epoch: int) -> None:
             if not above.info.isdir():
                 raise ConfigError(
                     f"package `{tree[name].source}` holds `/{name}`, but `/{parent}` of `{above.source}` is no folder",
-                    hint="take one of the two out of the set in pins.yaml, then run `nox -s lock`",
+                    hint="take one of the two out of the set in pins.yaml, then run `./noxw -s lock`",
                 )
 
 

@@ -294,9 +294,15 @@ def _consequence(diagnosis: Diagnosis, log: str) -> tuple[type[SparkImagesError]
             host = f" from `{diagnosis.host}`" if diagnosis.host else ""
             return BuildError, f"builds have no network: pin what it wanted{host} in pins.yaml, then it is mounted"
         case Kind.DISK_FULL:
-            return DiskFullError, "free some with `nox -s prune` and `nox -s clean`, or give the engine a larger disk"
+            return (
+                DiskFullError,
+                "free some with `./noxw -s prune` and `./noxw -s clean`, or give the engine a larger disk",
+            )
         case Kind.NOT_ISOLATED:
-            return IsolationError, "nothing was built; the engine does not honour `--network none`: see `nox -s doctor`"
+            return (
+                IsolationError,
+                "nothing was built; the engine does not honour `--network none`: see `./noxw -s doctor`",
+            )
         case Kind.CAP_NOT_PROVED:
             return IsolationError, "nothing was built; go on without a limit by typing `--no-memory-limit`"
         case Kind.ENGINE:

@@ -33,4 +33,4 @@ def check_dockerfiles(project: Project) -> None:
                 )
             )
     if drifted:
-        raise DriftError(f"out of date: {', '.join(drifted)}", hint="write them with `nox -s render`")
+        raise DriftError(f"out of date: {', '.join(drifted)}", hint="write them with `./noxw -s render`")

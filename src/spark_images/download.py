@@ -114,6 +114,19 @@ def new_session() -> requests.Session:
     return session
 
 
+class Sessions:
+    """A session for each thread that asks."""
+
+    def __init__(self, make: Callable[[], requests.Session] = new_session) -> None:
+        self._make, self._own = make, threading.local()
+
+    def __call__(self) -> requests.Session:
+        if not hasattr(self._own, "session"):
+            self._own.session = self._make()
+        session: requests.Session = self._own.session
+        return session
+
+
 def download(
     session: requests.Session,
     url: str,

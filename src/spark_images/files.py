@@ -35,7 +35,7 @@ def disk_full_error(path: Path, needed_bytes: int | None = None) -> DiskFullErro
     return DiskFullError(
         f"no room left to write `{path}`",
         why=(f"{needed}its file system has {format_size(usage.free)} free of {format_size(usage.total)}",),
-        hint="remove what no pin names any more with `nox -s prune`, or name a larger disk in `SPARK_IMAGES_CACHE`",
+        hint="remove what no pin names any more with `./noxw -s prune`, or name a larger disk in `SPARK_IMAGES_CACHE`",
     )
 
 

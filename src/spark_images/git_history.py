@@ -46,7 +46,7 @@ def commits_between(url: str, good: str, bad: str, *, cache: Cache) -> tuple[tup
     can leave them out. Raises RouteError when the repository does not answer, UsageError when it lacks one of the two,
     or where no way leads from one to the other.
     """
-    folder = cache.root / "histories" / hashlib.sha256(url.encode()).hexdigest()[:16]
+    folder = cache.histories / hashlib.sha256(url.encode()).hexdigest()[:16]
     folder.mkdir(parents=True, exist_ok=True)
     git = _git(folder)
     refs = ("+refs/heads/*:refs/heads/*", "+refs/tags/*:refs/tags/*")

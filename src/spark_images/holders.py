@@ -40,6 +40,15 @@ class GpuProcess:
         return f"`{self.name}` (pid {self.pid}) holds {used} on the GPU"
 
 
+def meminfo(root: Path = ROOT) -> dict[str, int]:
+    """Every field of /proc/meminfo, in bytes."""
+    fields = {}
+    for line in (root / "proc/meminfo").read_text().splitlines():
+        key, _, value = line.partition(":")
+        fields[key] = int(value.split()[0]) * KIB
+    return fields
+
+
 def largest_processes(count: int | None = 3, root: Path = ROOT) -> tuple[Process, ...]:
     """The processes that hold most memory, largest first. count: None for all."""
     found = []
@@ -56,10 +65,7 @@ def largest_processes(count: int | None = 3, root: Path = ROOT) -> tuple[Process
 
 def unowned_bytes(root: Path = ROOT) -> dict[str, int]:
     """Memory that no process shows, by what it is. A GPU's memory is there where it is the host's."""
-    fields = {}
-    for line in (root / "proc/meminfo").read_text().splitlines():
-        key, _, value = line.partition(":")
-        fields[key] = int(value.split()[0]) * KIB
+    fields = meminfo(root)
     named = ("MemFree", "Buffers", "Cached", "SwapCached", "AnonPages", "Slab", "KernelStack", "PageTables", "Percpu")
     drivers = fields["MemTotal"] - sum(fields.get(name, 0) for name in named)
     return {"files in memory (tmpfs)": fields.get("Shmem", 0), "drivers (a GPU's among them)": max(0, drivers)}

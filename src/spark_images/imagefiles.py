@@ -108,12 +108,6 @@ def walk_layers(layout: Layout) -> Iterator[tuple[FileEntry, bool]]:
         hidden.update(path for path, opaque in cuts if not opaque)
 
 
-def read_file(layout: Layout, path: str) -> bytes:
-    """The content of one file of the image; CheckError if there is none. Symbolic links are not followed."""
-    with _find(layout, path).open() as content:
-        return content.read()
-
-
 def extract_file(layout: Layout, path: str, dest: Path) -> None:
     """Copy one file of the image out to `dest`; CheckError if there is none. Symbolic links are not followed."""
     with _find(layout, path).open() as content, dest.open("wb") as out:

@@ -10,8 +10,8 @@ from typing import TypedDict
 from spark_images import forms
 from spark_images.document import Section, reading
 from spark_images.errors import ConfigError
-from spark_images.pins import DebsPin, GitPin, ImagePin, Pin, Pins, RequirementsPin, SdistPin, WheelsPin
-from spark_images.smoke_commands import CHECKS
+from spark_images.pins import ArchivePin, DebsPin, GitPin, ImagePin, Pin, Pins, RequirementsPin, SdistPin, WheelsPin
+from spark_images.smoke_commands import CHECKS, FIRST
 from spark_images.targets import Target
 
 BASES = ("debian", "debian-wheel", "ngc")  # `-wheel`: what the project itself released, in place of a compile
@@ -185,12 +185,18 @@ def read_image(path: Path, *, pins: Pins, targets: tuple[Target, ...]) -> Image:
                 (base, _read_way(bases.section(base), way, pins)) for base in bases.names(forms.one_of(*BASES))
             ),
             audit=_read_audit(top.section("audit", optional=True)),
-            smoke=top.values("smoke", forms.one_of(*CHECKS), optional=True),
+            smoke=top.values("smoke", forms.one_of(*smoke_checks(path.parents[2])), optional=True),
         )
         if supports.given and supports.empty:
             top.refuse("supports", "names no target")
         _check_arches(top, image, pins, targets)
         return image
+
+
+def smoke_checks(root: Path) -> tuple[str, ...]:
+    """The checks that come with spark-images, then those that a project has of its own: programs in scripts/smoke."""
+    programs = (path for path in sorted((root / "scripts/smoke").glob("*.py")) if '"__main__"' in path.read_text())
+    return tuple(name for name in dict.fromkeys((*CHECKS, *(path.stem for path in programs))) if name != FIRST)
 
 
 def _read_way(section: Section, otherwise: Way | None, pins: Pins) -> Way:
@@ -229,7 +235,9 @@ def _read_compile(section: Section, pins: Pins) -> CompileSpec:
         installs=section.optional("installs", _pin_of(pins, "requirements", RequirementsPin), ""),
         compiled=section.values("compiled", forms.PROJECT, optional=True),
         components=section.values("components", forms.NAME, optional=True),
-        sources=section.values("sources", _pin_of(pins, "git or sdist", GitPin, SdistPin), optional=True),
+        sources=section.values(
+            "sources", _pin_of(pins, "git, sdist or archive", GitPin, SdistPin, ArchivePin), optional=True
+        ),
     )
 
 

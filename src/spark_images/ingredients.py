@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import assert_never
 
-from spark_images.contents import sdist_content, tree_content, wheel_content
+from spark_images.contents import archive_content, sdist_content, tree_content, wheel_content
 from spark_images.errors import ConfigError
 from spark_images.images import Image, WheelUse
 from spark_images.locks import WheelsLock
@@ -107,8 +107,8 @@ def compile_inputs(
         pin = pins[name]
         if isinstance(pin, GitPin):
             yield Input(path=f"trees/{name}.tar", content=tree_content(pin))
-        elif isinstance(pin, SdistPin):
-            content = sdist_content(pin)
+        elif isinstance(pin, SdistPin | ArchivePin):
+            content = sdist_content(pin) if isinstance(pin, SdistPin) else archive_content(pin)
             yield Input(path=f"sources/{content.label}", content=content)
     for source, tree in sources.contents if sources else ():
         yield Input(path=f"trees/{source.label}.tar", content=tree)

@@ -1,20 +1,19 @@
-"""Writing an OCI layout: the compressors of our layers, and a folder that is there complete or not at all."""
+"""Writing an OCI layout: its layers, by our compressors, its documents and its index."""
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
-import json
 import os
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Protocol
 
 from spark_images.errors import CanonicalError
-from spark_images.files import room_on, sync
+from spark_images.exact_json import exact_json
+from spark_images.files import room_on, sync, write_bytes
 from spark_images.layers import CHUNK, TAR, TAR_GZIP, TAR_ZSTD, Layer
 
 ZSTD_LEVEL = 2  # of libcublasLt 3 makes 0.4 % less at two thirds of the speed, of Debian's /usr 4.5 % less at 0.7 of it
@@ -22,7 +21,6 @@ ZSTD_VERSION = (1, 5, 7)  # another libzstd writes other bytes
 UNCOMPRESSED = "io.spark-images.layer.uncompressed-size"  # annotation of a layer's descriptor, bytes
 
 _MOST_THREADS = 8  # per layer; more outrun the checksum, which one thread takes
-_PARTIAL = ".layout-partial"
 
 
 class _Compressor(Protocol):
@@ -136,67 +134,49 @@ class LayoutWriter:
         manifest = {
             "schemaVersion": 2,
             "mediaType": "application/vnd.oci.image.manifest.v1+json",
-            "config": self._json_blob(document, "application/vnd.oci.image.config.v1+json"),
+            "config": write_json_blob(self._blobs, document, "application/vnd.oci.image.config.v1+json"),
             "layers": [_descriptor(layer) for layer in layers],
             **({"annotations": dict(annotations)} if annotations else {}),
         }
-        index = {
-            "schemaVersion": 2,
-            "mediaType": "application/vnd.oci.image.index.v1+json",
-            "manifests": [self._json_blob(manifest, "application/vnd.oci.image.manifest.v1+json")],
-        }
-        _write(self.folder / "index.json", _canonical_json(index))
-        _write(self.folder / "oci-layout", _canonical_json({"imageLayoutVersion": "1.0.0"}))
+        write_index(self.folder, write_json_blob(self._blobs, manifest, "application/vnd.oci.image.manifest.v1+json"))
         for folder in (self._blobs, self._blobs.parent, self.folder):
             sync(folder)
-
-    def _json_blob(self, document: object, media_type: str) -> dict[str, object]:
-        data = _canonical_json(document)
-        digest = hashlib.sha256(data).hexdigest()
-        _write(self._blobs / digest, data)
-        return {"mediaType": media_type, "digest": f"sha256:{digest}", "size": len(data)}
 
 
 @contextmanager
 def new_layout(output: Path) -> Iterator[LayoutWriter]:
-    """A layout that stands at `output` when the block ends, in place of what was there, and nowhere if it raises.
+    """A layout in a new folder, of which nothing stays if the block raises.
 
-    What killed writers left beside it is removed. Raises DiskFullError; CanonicalError for another libzstd.
+    After kill -9 a part of it may: what has to be there complete or not at all is written in a work folder and renamed.
+    Raises DiskFullError; CanonicalError for another libzstd.
     """
-    output.parent.mkdir(parents=True, exist_ok=True)
-    # the inner room_on tells how much is free while what was written is still there
-    with room_on(output), _partial_folder(output) as partial, room_on(output):
-        writer = LayoutWriter(partial / "new")
-        yield writer
-        with _locked(output.parent):
-            if output.exists():
-                output.rename(partial / "old")
-            writer.folder.rename(output)
-        sync(output.parent)
+    with room_on(output):
+        writer = LayoutWriter(output)
+        try:
+            with room_on(output):  # once more, so that it tells what is free before the folder goes
+                yield writer
+        except BaseException:
+            shutil.rmtree(output, ignore_errors=True)
+            raise
 
 
-@contextmanager
-def _partial_folder(output: Path) -> Iterator[Path]:
-    """A folder beside `output` for the time of the block; a lock on it says that its writer lives."""
-    with ExitStack() as stack:
-        with _locked(output.parent):  # so that nobody takes the folder for abandoned before it is locked
-            for folder in output.parent.glob(f".*{_PARTIAL}"):
-                with suppress(BlockingIOError), _locked(folder, wait=False):
-                    shutil.rmtree(folder)
-            partial = Path(tempfile.mkdtemp(dir=output.parent, prefix=f".{output.name}.", suffix=_PARTIAL))
-            stack.callback(shutil.rmtree, partial)
-            stack.enter_context(_locked(partial))
-        yield partial
+def write_index(layout: Path, manifest: Mapping[str, object]) -> None:
+    """Make a folder that has the blobs an OCI layout. manifest: the descriptor of its one image."""
+    index = {
+        "schemaVersion": 2,
+        "mediaType": "application/vnd.oci.image.index.v1+json",
+        "manifests": [manifest],
+    }
+    write_bytes(layout / "index.json", exact_json(index), mode=0o444)
+    write_bytes(layout / "oci-layout", exact_json({"imageLayoutVersion": "1.0.0"}), mode=0o444)
 
 
-@contextmanager
-def _locked(folder: Path, *, wait: bool = True) -> Iterator[None]:
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
-        yield
-    finally:
-        os.close(descriptor)
+def write_json_blob(blobs: Path, document: object, media_type: str) -> dict[str, object]:
+    """Write a document as a blob of a layout; its descriptor. blobs: the layout's `blobs/sha256`."""
+    data = exact_json(document)
+    digest = hashlib.sha256(data).hexdigest()
+    write_bytes(blobs / digest, data, mode=0o444)
+    return {"mediaType": media_type, "digest": f"sha256:{digest}", "size": len(data)}
 
 
 def _compressor(media_type: str) -> _Compressor:
@@ -223,15 +203,3 @@ def _descriptor(layer: Layer) -> dict[str, object]:
     if layer.uncompressed_bytes is not None and layer.media_type != TAR:
         descriptor["annotations"] = {UNCOMPRESSED: str(layer.uncompressed_bytes)}
     return descriptor
-
-
-def _canonical_json(document: object) -> bytes:
-    return json.dumps(document, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode()
-
-
-def _write(path: Path, data: bytes) -> None:
-    with path.open("wb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
-    path.chmod(0o444)

@@ -36,10 +36,6 @@ class WheelsLock:
     made_from: str
     wheels: tuple[LockedWheel, ...]
 
-    def in_layer(self, name: str) -> tuple[LockedWheel, ...]:
-        """What is installed into that layer of the image."""
-        return tuple(wheel for wheel in self.wheels if wheel.layer == name)
-
 
 @dataclass(frozen=True, kw_only=True)
 class LockedDeb:
@@ -103,7 +99,7 @@ def read_wheels_lock(path: Path, pin: WheelsPin | RequirementsPin) -> WheelsLock
     Raises StaleLockError when the lock was made from another state of the pin, ConfigError for every mistake in it.
     """
     platforms = pin.platforms if isinstance(pin, WheelsPin) else (pin.platform,)
-    with reading(path, if_missing=REMAKE) as top:
+    with reading(path, if_missing=REMAKE.format(pin.name)) as top:
         wheels = tuple(_read_wheel(item.section(), pin, platforms) for item in top.items("wheels", "wheels"))
         made = _read_head(path, top, pin, _other_releases(pin, wheels))
         found = {(f"{wheel.project}=={wheel.version}", wheel.platform) for wheel in wheels}
@@ -119,14 +115,14 @@ def read_debs_lock(path: Path, pin: DebsPin) -> DebsLock:
 
     Raises StaleLockError when the lock was made from another state of the pin, ConfigError for every mistake in it.
     """
-    with reading(path, if_missing=REMAKE) as top:
+    with reading(path, if_missing=REMAKE.format(pin.name)) as top:
         made = _read_head(path, top, pin)
         of_pin = forms.one_of(*(f"{entry.name}/{arch}" for entry in pin.sets for arch in entry.arches))
         debs = tuple(_read_deb(item.section(), of_pin) for item in top.items("debs", "packages"))
         return DebsLock(path=str(path), made_from=made, debs=debs)
 
 
-REMAKE = "make it with `nox -s lock`"
+REMAKE = "make it with `./noxw -s lock -- {}`"  # a pin
 
 
 def _read_head(
@@ -138,7 +134,7 @@ def _read_head(
         raise StaleLockError(
             f"`{path}` was made from another `{pin.name}` than line {pin.line} of pins.yaml now says",
             why=[*others, f"it was made from {made}", f"the pin is {made_from(pin)} now"],
-            hint="remake it with `nox -s lock`",
+            hint=REMAKE.format(pin.name),
         )
     return made
 

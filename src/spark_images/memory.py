@@ -10,8 +10,9 @@ from pathlib import Path
 from spark_images.cgroup import Place, places
 from spark_images.errors import BudgetError, HostProgramError, UsageError
 from spark_images.floor import TIMEOUT_S, FloorRule
+from spark_images.holders import ROOT, GpuQuestion, largest_processes, meminfo
 from spark_images.jobs import Budget, parse_size, plan_budget
-from spark_images.units import GIB, KIB, format_size
+from spark_images.units import GIB, format_size
 
 # Stays with the host whatever else is said: sshd, the engine and the page cache that the compile lives on.
 RESERVE_BYTES = 2 * GIB
@@ -39,8 +40,6 @@ _HELD = {
     2: ("anon", "shmem", "slab_unreclaimable", "kernel_stack", "pagetables", "percpu", "sock"),
 }
 
-ROOT = Path("/")
-
 
 @dataclass(frozen=True, kw_only=True)
 class HostMemory:
@@ -52,10 +51,7 @@ class HostMemory:
 
 def host_memory(root: Path = ROOT) -> HostMemory:
     """The host's memory now. root: where /proc is (tests)."""
-    fields = {}
-    for line in (root / "proc/meminfo").read_text().splitlines():
-        key, _, value = line.partition(":")
-        fields[key] = int(value.split()[0]) * KIB
+    fields = meminfo(root)
     if "MemAvailable" not in fields:
         raise HostProgramError("/proc/meminfo has no `MemAvailable`", hint="a build needs Linux 3.14 or later")
     return HostMemory(total_bytes=fields["MemTotal"], available_bytes=fields["MemAvailable"])
@@ -148,8 +144,6 @@ def budget(asked: int | None, *, gib_per_job: float = 0.0, unified: bool = False
     unified: whether the build is made on the kind of machine that it is for, and a GPU shares the memory there; where
     this host's driver shows it, that counts anyway.
     """
-    from spark_images.holders import GpuQuestion, largest_processes
-
     memory, room = host_memory(root), cgroup_room(root)
     unified = unified or has_unified_memory(root)
     try:

@@ -93,7 +93,7 @@ def write_root_layout(
 ) -> Layout:
     """Make an image of one layer, which is the given uncompressed tar as it is, byte for byte.
 
-    The layout is at `output` complete or not at all. Raises DiskFullError.
+    output: a new folder. Raises DiskFullError.
     """
     with new_layout(output) as writer, tar.open("rb", buffering=0) as source:
         with writer.layer() as sink:

@@ -19,7 +19,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit, urlunsplit
 
-from spark_images.download import Patience, TransferError, explain, new_session, persist, without_credentials
+from spark_images.download import Patience, Sessions, TransferError, explain, new_session, persist, without_credentials
 from spark_images.errors import ConfigError, ContentError, HostProgramError, MissingError, RouteError
 from spark_images.process import capture
 from spark_images.wheel_tags import tag_ranks
@@ -66,7 +66,9 @@ def read_pip_config(env: Mapping[str, str] = os.environ) -> PipConfig:
     elif found := shutil.which("pip3") or shutil.which("pip"):
         pip = (found,)
     else:
-        raise HostProgramError("pip is not installed, so its configuration cannot be read", hint="python -m ensurepip")
+        raise HostProgramError(
+            "pip is not installed, so its configuration cannot be read", hint="`apt-get install python3-pip`"
+        )
     command = (*pip, "--disable-pip-version-check", "config", "list")
     ended = capture(command, env=env, timeout_s=PIP_TIMEOUT_S)
     if ended.status != 0:
@@ -104,7 +106,7 @@ class PackageIndex:
         self.config = config
         self.patience = patience
         self._stop = stop or threading.Event()
-        self._own = threading.local()
+        self.session = Sessions(lambda: _session_of(config))  # for the indexes and the files they point to
         self._lock = threading.Lock()
         self._pages: dict[tuple[str, str], tuple[IndexFile, ...]] = {}
 
@@ -118,13 +120,6 @@ class PackageIndex:
         if config.attempts is not None:
             patience = replace(patience, attempts=config.attempts)
         return cls(config, patience=patience, stop=stop)
-
-    def session(self) -> requests.Session:
-        """This thread's session for the indexes and the files they point to."""
-        if not hasattr(self._own, "session"):
-            self._own.session = _session_of(self.config)
-        session: requests.Session = self._own.session
-        return session
 
     def find_files(self, project: str) -> tuple[IndexFile, ...]:
         """Every file of the project on every index. MissingError if none has it, RouteError if one cannot be asked."""

@@ -6,7 +6,6 @@ also with Docker's media types, which its `oci:` form would convert and so chang
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import json
 import os
@@ -19,17 +18,18 @@ from typing import Any
 from spark_images.cache import Cache
 from spark_images.download import Patience
 from spark_images.errors import ContentError, RouteError
+from spark_images.layout_writer import write_index
+from spark_images.loopback import is_loopback
 from spark_images.pins import ImagePin
 from spark_images.store import Store, digest_of
 from spark_images.watched import run_watched
-from spark_images.workfolder import work_folder
+from spark_images.workfolder import settle, work_folder
 
 _OCI_FORMS = {
     "application/vnd.docker.distribution.manifest.v2+json": "application/vnd.oci.image.manifest.v1+json",
     "application/vnd.docker.container.image.v1+json": "application/vnd.oci.image.config.v1+json",
     "application/vnd.docker.image.rootfs.diff.tar.gzip": "application/vnd.oci.image.layer.v1.tar+gzip",
 }
-LOOPBACK = ("localhost:", "localhost/", "127.0.0.1:", "[::1]:")  # where engines, too, do without TLS
 
 
 def fetch_image(
@@ -58,7 +58,7 @@ def fetch_image(
                 raise _no_route(pin, ended.stderr)
             return ended.stdout
 
-        loopback = pin.ref.startswith(LOOPBACK)
+        loopback = is_loopback(pin.ref.partition("/")[0])
         if not store.has(pin.digest):
             raw = folder / "manifest"
             insecure = ("--tls-verify=false",) if loopback else ()
@@ -94,9 +94,7 @@ def image_layout(pin: ImagePin, store: Store, dest: Path, *, platform: str | Non
     for blob in _blobs(pin, store, digest, platform):
         store.link(blob, blobs / blob.removeprefix("sha256:"))
     descriptor = {"mediaType": media, "digest": digest, "size": store.path(digest).stat().st_size}
-    index = {"schemaVersion": 2, "manifests": [descriptor]}
-    (dest / "index.json").write_text(json.dumps(index), encoding="utf-8")
-    (dest / "oci-layout").write_text('{"imageLayoutVersion":"1.0.0"}', encoding="utf-8")
+    write_index(dest, descriptor)
     return digest
 
 
@@ -104,19 +102,16 @@ def cached_image(pin: ImagePin, store: Store, *, platform: str, cache: Cache) ->
     """The layout of one platform's image below cache.roots, made of links into the store, which must have it."""
     made = cache.roots / f"{pin.digest.removeprefix('sha256:')}-{platform.replace('/', '-')}"
     if not made.is_dir():
-        cache.roots.mkdir(parents=True, exist_ok=True)
         with work_folder(cache, pin.name) as folder:
             image_layout(pin, store, folder / "layout", platform=platform)
             _in_oci_form(folder / "layout")
-            with contextlib.suppress(OSError):  # another process was first, with the same links
-                (folder / "layout").rename(made)
+            settle(folder / "layout", made)
     return made
 
 
 def _in_oci_form(layout: Path) -> None:
     """Where the manifest is in Docker's form, name it and its parts as OCI does: podman builds from nothing else."""
-    index = json.loads((layout / "index.json").read_text(encoding="utf-8"))
-    (descriptor,) = index["manifests"]
+    (descriptor,) = json.loads((layout / "index.json").read_text(encoding="utf-8"))["manifests"]
     if descriptor["mediaType"] not in _OCI_FORMS:
         return
     blobs = layout / "blobs" / "sha256"
@@ -127,7 +122,7 @@ def _in_oci_form(layout: Path) -> None:
     digest = hashlib.sha256(data).hexdigest()
     (blobs / digest).write_bytes(data)
     descriptor.update(mediaType=manifest["mediaType"], digest=f"sha256:{digest}", size=len(data))
-    (layout / "index.json").write_text(json.dumps(index), encoding="utf-8")
+    write_index(layout, descriptor)
 
 
 def image_blobs(pin: ImagePin, store: Store) -> set[str]:

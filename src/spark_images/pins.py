@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import date, datetime
 from typing import TypeAlias
 
+from spark_images.errors import UsageError, did_you_mean
 from spark_images.requirements import Requirements
 
 # --- routes: where a pinned content can be had ------------------------------------------------------------------------
@@ -201,3 +203,12 @@ class Pins:
 
     def __getitem__(self, name: str) -> Pin:
         return next(pin for pin in self.pins if pin.name == name)
+
+    def chosen(self, names: Sequence[str]) -> tuple[Pin, ...]:
+        """The pins that a user names, all where he names none; UsageError for an unknown name."""
+        known = [pin.name for pin in self.pins]
+        for name in names:
+            if name not in known:
+                hint = did_you_mean(name, known) or f"the pins: {', '.join(known)}"
+                raise UsageError(f"there is no pin `{name}`", hint=hint)
+        return tuple(pin for pin in self.pins if not names or pin.name in names)

@@ -10,7 +10,8 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from spark_images.contents import deb_content
-from spark_images.imageconfig import ImageConfig
+from spark_images.exact_json import exact_json
+from spark_images.imageconfig import BASE_LABEL, PINS_LABEL, TARGET_LABEL, TITLE_LABEL, VERSION_LABEL, ImageConfig
 from spark_images.images import Image
 from spark_images.ingredients import Input, inputs_of, pin_names, pins_in_words, source_of
 from spark_images.locks import DebsLock, LockedDeb, WheelsLock
@@ -67,6 +68,11 @@ class Plan:
     patches: tuple[tuple[str, str], ...] = ()  # of the source: path in the project -> sha256
 
     @property
+    def title(self) -> str:
+        """For people: `vllm for gb10 on ngc`."""
+        return f"{self.image} for {self.target} on {self.base}"
+
+    @property
     def plan_id(self) -> str:
         """64 hex digits: sha256 of the canonical JSON of document()."""
         return plan_id_of(self.document())
@@ -121,16 +127,14 @@ def image_config(*, image: Image, target: Target, base: str, pins: Pins) -> Imag
     """The image's configuration: settings of image.yaml, labels from the pins, times from the source's commit."""
     source = source_of(image, pins)
     labels = {
-        "io.spark-images.base": base,
-        "io.spark-images.pins": json.dumps(
-            dict(pins_in_words(image, target, pins)), sort_keys=True, separators=(",", ":")
-        ),
-        "io.spark-images.target": target.name,
+        BASE_LABEL: base,
+        PINS_LABEL: json.dumps(dict(pins_in_words(image, target, pins)), sort_keys=True, separators=(",", ":")),
+        TARGET_LABEL: target.name,
         "org.opencontainers.image.description": image.description,
         "org.opencontainers.image.licenses": image.licenses,
         "org.opencontainers.image.source": image.source_url,
-        "org.opencontainers.image.title": image.name,
-        "org.opencontainers.image.version": source.version,
+        TITLE_LABEL: image.name,
+        VERSION_LABEL: source.version,
     }
     if source.commit:
         labels["org.opencontainers.image.revision"] = source.commit
@@ -172,19 +176,9 @@ def make_plan(
     components: image -> plan_id. scripts: name -> sha256 of the image's scripts. forms: versions of the programs that
     turn inputs into bytes.
     """
-    builder_arch = builder.split("/")[1]
-    build_sets = [*image.compile.debs]
-    if builder_arch != target.arch:
-        build_sets += dict(image.compile.cross_debs).get(target.arch, ())
+    ground = build_root(image, target, builder, pins, debs)
     roots: tuple[Root, ...] = (
-        Root(
-            name="build-root",
-            arch=builder_arch,
-            debs=_debs(debs, build_sets, builder_arch),
-            slim=False,
-            users=(),
-            image=_image_pin(image.compile.image, pins),
-        ),
+        ground,
         Root(
             name="runtime-root",
             arch=target.arch,
@@ -197,7 +191,7 @@ def make_plan(
     )
     if toolkit := image.compile.toolkit(target.name):
         pin = _image_pin(toolkit.image, pins)
-        roots += (Root(name="toolkit", arch=builder_arch, debs=(), slim=False, users=(), image=pin),)
+        roots += (Root(name="toolkit", arch=ground.arch, debs=(), slim=False, users=(), image=pin),)
     for name, plan_id in components.items():
         roots += (Root(name=name, arch=target.arch, debs=(), slim=False, users=(), component=plan_id),)
     debs_pin = next(pin for pin in pins.pins if isinstance(pin, DebsPin))
@@ -221,10 +215,25 @@ def make_plan(
     )
 
 
+def build_root(image: Image, target: Target, builder: str, pins: Pins, debs: DebsLock) -> Root:
+    """What compiling stands on: the builder's, with what it takes besides where the target is another machine."""
+    arch = builder.split("/")[1]
+    sets = [*image.compile.debs]
+    if arch != target.arch:
+        sets += dict(image.compile.cross_debs).get(target.arch, ())
+    return Root(
+        name="build-root",
+        arch=arch,
+        debs=_debs(debs, sets, arch),
+        slim=False,
+        users=(),
+        image=_image_pin(image.compile.image, pins),
+    )
+
+
 def plan_id_of(document: Mapping[str, object]) -> str:
     """The plan_id of a plan's document: 64 hex digits."""
-    text = json.dumps(document, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
-    return hashlib.sha256(text.encode()).hexdigest()
+    return hashlib.sha256(exact_json(document)).hexdigest()
 
 
 def _image_pin(name: str, pins: Pins) -> ImagePin | None:

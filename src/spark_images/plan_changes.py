@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 
 _PARTS = {"pins": "pin", "scripts": "script", "patches": "patch", "inputs": "input", "config": "config"}
@@ -46,5 +47,5 @@ def _changed(what: str, old: Mapping[str, object], new: Mapping[str, object]) ->
 
 
 def _short(value: object) -> str:
-    text = str(value)
+    text = re.sub(r"\b([0-9a-f]{12})[0-9a-f]{28,52}\b", r"\1", str(value))  # of a digest or a commit its beginning
     return text if len(text) <= 60 else f"{text[:57]}..."

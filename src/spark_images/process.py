@@ -111,6 +111,25 @@ def attach(command: Sequence[str], *, env: Mapping[str, str] | None = None, cwd:
             process.wait()
 
 
+def hand(command: Sequence[str], data: bytes, *, env: Mapping[str, str] | None = None, timeout_s: float) -> Captured:
+    """Give a program something to read and keep what it wrote. It has our terminal: it may ask there for a password.
+
+    Raises HostProgramError as `capture` does.
+    """
+    pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
+    with _start(command, env=env, cwd=None, **pipes) as process:
+        try:
+            out, err = process.communicate(data, timeout_s)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            raise _timed_out(command, timeout_s) from None
+        except BaseException:
+            process.kill()
+            raise
+    status, said = _shell_status(process.returncode), err.decode(errors="replace")
+    return Captured(command=tuple(command), status=status, stdout=out, stderr=said)
+
+
 class _Lines:
     """Cuts a byte stream into lines."""
 
@@ -160,11 +179,9 @@ def _run(
     try:
         _pump(process, open_pipes, deadline, look)
         status = process.wait(None if deadline is None else max(0.0, deadline - time.monotonic()))
-    except subprocess.TimeoutExpired as err:
+    except subprocess.TimeoutExpired:
         _end(process, before_end)
-        raise HostProgramError(
-            f"`{command[0]}` did not end within {timeout_s:g} s", why=[f"command: {shlex.join(command)}"]
-        ) from err
+        raise _timed_out(command, timeout_s, f"command: {shlex.join(command)}") from None
     except BaseException:
         _end(process, before_end)
         raise
@@ -173,6 +190,12 @@ def _run(
             if pipe is not None:
                 pipe.close()
     return _shell_status(status)
+
+
+def _timed_out(command: Sequence[str], timeout_s: float | None, *why: str) -> HostProgramError:
+    error = HostProgramError(f"`{command[0]}` did not end within {timeout_s:g} s", why=why)
+    error.timed_out = True
+    return error
 
 
 def _start(
@@ -184,7 +207,7 @@ def _start(
         if cwd is not None and not cwd.is_dir():
             raise
         raise HostProgramError(
-            f"`{command[0]}` is not installed", hint="`nox -s doctor` says what is missing and how to get it"
+            f"`{command[0]}` is not installed", hint="`./noxw -s doctor` says what is missing and how to get it"
         ) from err
     except PermissionError as err:
         raise HostProgramError(f"`{command[0]}` cannot be started") from err

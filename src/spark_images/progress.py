@@ -171,14 +171,15 @@ class Progress:
         elif step.memory_mib:
             facts.append(f"memory {step.memory_mib * MIB / GIB:.1f} GiB, no limit")
         if step.compilers:
-            facts.append(f"{step.compilers} compilers")
+            facts.append("1 compiler" if step.compilers == 1 else f"{step.compilers} compilers")
         return facts
 
     def _live_line(self) -> Text:
         from rich.text import Text
 
         step = self._step
-        words = "  ".join([*self._facts(step), step.unit]) if step else self._engine_word
+        unit = step.unit.rpartition("/")[2] if step else ""  # ninja's `Building CUDA object a/b/c.cu.o`: its end is new
+        words = "  ".join([*self._facts(step), unit]) if step else self._engine_word
         line = Text(words, no_wrap=True, overflow="ellipsis")
         if step:
             line.stylize("bold cyan", 0, len(step.name))

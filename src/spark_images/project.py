@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 WHEEL = "-wheel"  # how the name of a base ends whose images are made of what a project itself released
 Named = TypeVar("Named", Image, Target)
+PARTS = ("images", "templates", "scripts")  # besides pins.yaml: what plans are made from, and the images' tests
 
 
 @dataclass(frozen=True)
@@ -59,13 +60,25 @@ class Project:
         """What is known of releases and of what goes together; None for a project without images/compat.yaml."""
         from spark_images.compat.file import read_facts
 
-        path = self.root / "images" / "compat.yaml"
-        return read_facts(path) if path.exists() else None
+        return read_facts(self._compat) if self._compat.exists() else None
+
+    @property
+    def required_facts(self) -> Facts:
+        """As facts; ConfigError where there are none."""
+        from spark_images.compat.file import read_facts
+
+        return self.facts or read_facts(self._compat)
+
+    @property
+    def _compat(self) -> Path:
+        return self.root / "images" / "compat.yaml"
 
     @cached_property
     def debs_lock(self) -> DebsLock:
-        pin = next(pin for pin in self.pins.pins if isinstance(pin, DebsPin))
-        return read_debs_lock(self.root / pin.lock, pin)
+        for pin in self.pins.pins:
+            if isinstance(pin, DebsPin):
+                return read_debs_lock(self.root / pin.lock, pin)
+        raise ConfigError("pins.yaml has no pin of kind `debs`", hint="add one: build steps run in its packages")
 
     def wheels_lock(self, name: str) -> WheelsLock:
         """The lock of the wheels or requirements pin `name`."""
@@ -79,8 +92,7 @@ class Project:
 
         pin = self.pins[name]
         assert isinstance(pin, SdistPin)
-        assert self.facts is not None  # whoever pins such a release has them
-        return read_sources_lock(self.root / pin.lock, sources_input(pin, pins=self.pins, facts=self.facts))
+        return read_sources_lock(self.root / pin.lock, sources_input(pin, pins=self.pins, facts=self.required_facts))
 
     def buildkit_image(self, env: Mapping[str, str]) -> str:
         """What BuildKit runs from: the pin `buildkit`, or SPARK_IMAGES_BUILDKIT_IMAGE where no registry has that."""
@@ -190,7 +202,7 @@ class Project:
         if not committed.exists() or committed.read_text() != text:
             raise DriftError(
                 f"{committed.relative_to(self.root)} is not what its sources render to now",
-                hint="look with `nox -s render -- --check`, accept with `nox -s render`, then build again",
+                hint="look with `./noxw -s render -- --check`, accept with `./noxw -s render`, then build again",
             )
         plan = make_plan(
             image=image,
@@ -206,7 +218,7 @@ class Project:
             debs=self.debs_lock,
             dockerfile=text,
             config=image_config(image=image, target=target, base=base, pins=self.pins),
-            scripts={name: self._script_digest(image, name) for name in image.scripts},
+            scripts=self.script_digests(image),
             forms=(CANONICAL_FORM, ROOT_FORM),
             patches=command.patches if command else (),
         )
@@ -223,11 +235,11 @@ class Project:
         return (self.image(name) for name in image.compile.components)
 
     def _compile_command(self, image: Image, target: Target) -> CompileCommand | None:
-        """What a build step runs to compile the image's sdist, as its release asks for it; None for other sources."""
-        from spark_images.compat.command import sdist_command
+        """What a build step runs to compile the image's sdist, as its release asks for it; None where no rule says."""
+        from spark_images.compat.command import WITH_RULES, sdist_command
 
         pin = self.pins[image.compile.pin]
-        if not isinstance(pin, SdistPin) or self.facts is None:
+        if not isinstance(pin, SdistPin) or pin.project not in WITH_RULES or self.facts is None:
             return None
         cuda, ground = self.pins["cuda"], self.pins[image.compile.image] if image.compile.image else None
         assert isinstance(cuda, WheelsPin)
@@ -246,11 +258,12 @@ class Project:
         installed = installed_pin(image, self.pins)
         return dict.fromkeys((*uses, *([installed.name] if installed else ())))
 
-    def _script_digest(self, image: Image, name: str) -> str:
-        path = self.root / "scripts" / name
-        if not path.is_file():
-            raise ConfigError(f"{image.path}: scripts: there is no file `scripts/{name}`")
-        return hashlib.sha256(path.read_bytes()).hexdigest()
+    def script_digests(self, image: Image) -> dict[str, str]:
+        """Name -> sha256 of what the image's build steps run; ConfigError where a script is not there."""
+        paths = {name: self.root / "scripts" / name for name in image.scripts}
+        if missing := [name for name, path in paths.items() if not path.is_file()]:
+            raise ConfigError(f"{image.path}: scripts: there is no file `scripts/{missing[0]}`")
+        return {name: hashlib.sha256(path.read_bytes()).hexdigest() for name, path in paths.items()}
 
 
 def host_platform() -> str:

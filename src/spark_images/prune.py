@@ -1,37 +1,74 @@
-"""Give room back: the store of what no pin names, roots of old pins, and what killed runs left behind."""
+"""Give room back: what no pin names in the store and among the images, and what killed runs left behind."""
 
 from __future__ import annotations
 
 import os
-import shutil
+import re
+import time
+from itertools import groupby
+from pathlib import Path
 from typing import assert_never
 
-from spark_images.build import build_runs
+from spark_images.bisect.journal import search_runs, tried_and_unfinished
+from spark_images.built import build_runs
 from spark_images.cache import Cache
 from spark_images.errors import EngineError
 from spark_images.pinned_image import image_blobs
 from spark_images.pins import ArchivePin, DebsPin, GitPin, ImagePin, RequirementsPin, SdistPin, WheelsPin
+from spark_images.platforms import MACHINES
 from spark_images.project import Project
+from spark_images.record import newest_built, read_records
 from spark_images.store import Store
 from spark_images.terminal import tell
 from spark_images.units import format_size
-from spark_images.workfolder import remove_abandoned
+from spark_images.workfolder import remove_abandoned, work_folder
+
+MOST_LINES = 5  # of one kind that are told
+UPLOAD_DAYS = 7  # after that registries have forgotten one that was broken off (distribution: uploadpurging.age, 168h)
+_OF_PLAN = re.compile(r"[0-9a-f]{64}(?:[.-].+)?$")  # a folder in cache.images
 
 
 def prune(project: Project, *, cache: Cache, dry_run: bool) -> None:
-    """Remove from the store what no pin of this clone names, and every assembled root (made again in seconds)."""
+    """Remove what no pin of this clone names: of the store and of the images; and assembled roots, made in seconds."""
     store = Store(cache.store)
-    keep = named_digests(project, store)
+    keep, plans = named_digests(project, store), wanted_plans(project, cache)
     pruned = store.prune(keep, dry_run=dry_run)
     would = "would remove" if dry_run else "removed"
     tell(f"{would} {pruned.count} objects, {format_size(pruned.size_bytes)}; {len(keep)} are named by pins")
-    if dry_run or not cache.roots.is_dir():
+    if build_runs(cache) or search_runs(cache.records):
+        tell("left the images and the assembled root file systems: a build or a bisect runs")
         return
-    if build_runs(cache):
-        tell("left the assembled root file systems: a build runs")
-        return
-    shutil.rmtree(cache.roots)
-    tell("removed the assembled root file systems")
+    images = [path for path in cache.images.glob("*") if _OF_PLAN.match(path.name) and path.name[:64] not in plans]
+    if images:
+        tell(f"{would} {len(images)} images, {format_size(sum(map(_freed_bytes, images)))}, of plans of other pins")
+    if roots := [*cache.roots.glob("*")]:
+        tell(f"{would} {len(roots)} assembled root file systems")
+    if not dry_run:
+        with work_folder(cache, "prune") as folder:  # a layout is there complete or not at all, also after kill -9
+            for path in (*images, *roots):
+                path.rename(folder / path.name)
+
+
+def wanted_plans(project: Project, cache: Cache) -> set[str]:
+    """The plans whose images stay.
+
+    Those of this clone, whichever machine builds them; what was built last of each image for each target on each base;
+    and what bisects have tried that are not at their end.
+    """
+    newest = newest_built(read_records(cache.records)).values()
+    wanted = {*(view.plan_id for view in newest), *tried_and_unfinished(cache.records)}
+    for image in project.images:
+        for target, base in project.variants(image):
+            for builder in (f"linux/{arch}" for arch in MACHINES):
+                if project.compiles_on(builder, image, target, base):
+                    wanted.add(project.plan(image, target, base, builder=builder).plan_id)
+    return wanted
+
+
+def _freed_bytes(folder: Path) -> int:
+    """What the file system gets back; blobs that are links into the store stay there."""
+    found = (path.lstat() for path in folder.rglob("*") if path.is_file())
+    return sum(status.st_size for status in found if status.st_nlink == 1)
 
 
 def named_digests(project: Project, store: Store) -> set[str]:
@@ -58,17 +95,25 @@ def named_digests(project: Project, store: Store) -> set[str]:
     return named
 
 
-def clean(project: Project, *, cache: Cache, engine: str | None) -> None:
+def clean(*, cache: Cache, engine: str | None) -> None:
     """Remove what killed runs left: work folders, and on every engine that answers containers, builders and images."""
     from spark_images.engine import choose_engine
 
     removed = list(remove_abandoned(cache))
+    for state in cache.uploads.glob("*.json"):
+        if time.time() - state.stat().st_mtime > UPLOAD_DAYS * 86400:
+            state.unlink(missing_ok=True)
+            removed.append(f"upload `{state.stem}` that was broken off")
     for name in (engine,) if engine else ("podman", "docker"):
         try:
-            chosen = choose_engine(name, cache=cache, buildkit_image=project.buildkit_image(os.environ), env=os.environ)
+            chosen = choose_engine(name, cache=cache, env=os.environ)
         except EngineError:
             if engine:
                 raise
             continue  # an engine that does not answer holds nothing that runs
         removed += chosen.clean()
-    tell(*(removed or ["nothing was left behind"]))
+    if not removed:
+        tell("nothing was left behind")
+    for kind, group in groupby(sorted(removed), key=lambda line: line.partition(" ")[0]):
+        lines = list(group)
+        tell(*lines[:MOST_LINES], *([f"{kind}: {len(lines) - MOST_LINES} more"] if len(lines) > MOST_LINES else []))

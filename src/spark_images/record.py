@@ -1,4 +1,4 @@
-"""What every attempt did: one folder each, which only grows and tells the truth also after kill -9.
+"""What every attempt did, as its record tells: a folder each, which only grows (record_writer.py).
 
 <UTC time>-<image>-<target>-<base>-<plan_id[:12]>-<4 hex>/
     started.json plan.json   there as soon as the folder is
@@ -13,29 +13,22 @@
 from __future__ import annotations
 
 import json
-import os
 import re
-import secrets
-import shutil
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
-from datetime import UTC, datetime
+from dataclasses import dataclass, fields
+from datetime import datetime
 from enum import Enum
 from functools import cached_property
 from pathlib import Path
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from spark_images.buildlog import Event, LogReader, Step, UnitMeasured
-from spark_images.engine.base import EngineFacts
-from spark_images.errors import InterruptedByUser, SparkImagesError
-from spark_images.files import create_text, read_json, room_on, sync, write_text
+from spark_images.buildlog import LogReader, Step, UnitMeasured
+from spark_images.files import read_json
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
 _T = TypeVar("_T", bound="DataclassInstance")
-_TIME = "%Y%m%dT%H%M%SZ"
 _ID = re.compile(r"\d{8}T\d{6}Z-.+-[0-9a-f]{12}-[0-9a-f]{4}")
 _PROC = Path("/proc")
 
@@ -81,131 +74,6 @@ class Result:
         return sum(layer.size_bytes for layer in self.layers)
 
 
-class RecordWriter:
-    """The record of an attempt that is under way, made by start(); as a context manager it always writes a result."""
-
-    def __init__(self, folder: Path, *, started: datetime) -> None:
-        self.folder = folder
-        self.reader = LogReader()  # of what line() was given
-        self.diagnosis: Mapping[str, object] | None = None  # of an attempt that breaks off; set it when it is known
-        self._started = started
-        self._log = (folder / "log.txt").open("a", encoding="utf-8", errors="replace", buffering=1)
-
-    @classmethod
-    def start(
-        cls,
-        records: Path,
-        *,
-        plan_id: str,
-        image: str,
-        target: str,
-        base: str,
-        plan: Mapping[str, object],
-        command: Sequence[str],
-        engine: EngineFacts | None,
-        host: Mapping[str, object],
-        now: datetime,
-    ) -> Self:
-        """Begin a record below `records`. command: our own command line. host: facts about it. now: UTC."""
-        pid = os.getpid()
-        started = {
-            "plan_id": plan_id,
-            "image": image,
-            "target": target,
-            "base": base,
-            "started": now.astimezone(UTC).isoformat(timespec="seconds"),
-            "command": list(command),
-            "engine": asdict(engine) if engine else None,
-            "host": dict(host),
-            "pid": pid,
-            "process": _process(pid),
-        }
-        records.mkdir(parents=True, exist_ok=True)
-        name = f"{now.astimezone(UTC):{_TIME}}-{image}-{target}-{base}-{plan_id[:12]}"
-        with room_on(records):
-            while True:
-                folder = records / f"{name}-{secrets.token_hex(2)}"
-                hidden = records / f".{folder.name}.{pid}"  # so that a record is never seen without its beginning
-                hidden.mkdir()
-                write_text(hidden / "started.json", _json(started))
-                write_text(hidden / "plan.json", _json(plan))
-                try:
-                    hidden.rename(folder)
-                except OSError:
-                    shutil.rmtree(hidden)
-                    if not folder.exists():  # else another attempt has that name
-                        raise
-                else:
-                    sync(records)
-                    return cls(folder, started=now)
-
-    @property
-    def id(self) -> str:
-        """The folder's name; BuildRequest.attempt."""
-        return self.folder.name
-
-    @property
-    def log(self) -> Path:
-        """The full log."""
-        return self.folder / "log.txt"
-
-    def line(self, text: str) -> Event | None:
-        """Append one line of the build's output to the log; returns what it means, as LogReader.feed does.
-
-        What it says of a unit is kept at once: also a build that is killed half-way has taught something.
-        """
-        event = self.reader.feed(text)
-        with room_on(self.log):
-            self._log.write(text.rstrip("\n") + "\n")
-            if isinstance(event, UnitMeasured):
-                with (self.folder / "units.jsonl").open("a", encoding="utf-8") as units:
-                    units.write(json.dumps(asdict(event), ensure_ascii=False) + "\n")
-        return event
-
-    def finish(self, result: Result) -> None:
-        """Write result.json; once per attempt."""
-        create_text(self.folder / "result.json", _json({**asdict(result), "outcome": result.outcome.value}))
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self._log.close()
-        if not (self.folder / "result.json").exists():
-            self._break_off(error)
-        from spark_images.record_chart import draw_memory
-
-        draw_memory(self.folder, self.reader)
-
-    def _break_off(self, error: BaseException | None) -> None:
-        interrupted = isinstance(error, (KeyboardInterrupt, InterruptedByUser))
-        text = error.render() if isinstance(error, SparkImagesError) else repr(error)
-        self.finish(
-            Result(
-                outcome=Outcome.INTERRUPTED if interrupted else Outcome.FAILED,
-                seconds=(datetime.now(UTC) - self._started).total_seconds(),
-                steps=self.reader.steps,
-                error=text,
-                diagnosis=self.diagnosis,
-            )
-        )
-
-
-def append_to_record(folder: Path, kind: str, data: Mapping[str, object]) -> Path:
-    """Add `<kind>.json` ("tests", "push") to a record; `<kind>-2.json` and so on where it is there already."""
-    number = 1
-    while True:
-        path = folder / (f"{kind}.json" if number == 1 else f"{kind}-{number}.json")
-        try:
-            create_text(path, _json(data))
-        except FileExistsError:
-            number += 1
-        else:
-            return path
-
-
 @dataclass(frozen=True)
 class RecordView:
     """A record as it was read. result is None while it runs and after it was interrupted by kill -9."""
@@ -234,7 +102,7 @@ class RecordView:
     @cached_property
     def units(self) -> tuple[UnitMeasured, ...]:
         """What the gate measured, in the order in which compilers ended; empty where there was no gate."""
-        return tuple(_measured(self.folder / "units.jsonl"))
+        return read_units(self.folder)
 
     def read_log(self) -> LogReader:
         """A reader that has read the whole log."""
@@ -270,7 +138,7 @@ def _view(folder: Path, proc: Path) -> RecordView | None:
     if result:
         outcome = result.outcome
     else:
-        same = started.get("process") and started["process"] == _process(started.get("pid", 0), proc)
+        same = started.get("process") and started["process"] == process_identity(started.get("pid", 0), proc)
         outcome = Outcome.RUNNING if same else Outcome.INTERRUPTED
     try:
         return RecordView(
@@ -301,15 +169,16 @@ def _result(path: Path) -> Result | None:
         return None
 
 
-def _measured(path: Path) -> Iterator[UnitMeasured]:
-    if not path.exists():
-        return
-    with path.open(encoding="utf-8", errors="replace") as lines:
-        for line in lines:
+def read_units(folder: Path) -> tuple[UnitMeasured, ...]:
+    """What the gate measured, by the record in a folder, in the order in which compilers ended."""
+    path, found = folder / "units.jsonl", []
+    if path.exists():
+        for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
             try:
-                yield _known(UnitMeasured, json.loads(line))
+                found.append(_known(UnitMeasured, json.loads(line)))
             except (TypeError, ValueError):  # half a line, of a process that was killed; or a later version's
                 continue
+    return tuple(found)
 
 
 def _known(kind: type[_T], data: Mapping[str, Any]) -> _T:
@@ -317,11 +186,7 @@ def _known(kind: type[_T], data: Mapping[str, Any]) -> _T:
     return kind(**{field.name: data[field.name] for field in fields(kind) if field.name in data})
 
 
-def _json(data: Mapping[str, object]) -> str:
-    return json.dumps(data, indent=1, ensure_ascii=False) + "\n"
-
-
-def _process(pid: int, proc: Path = _PROC) -> str:
+def process_identity(pid: int, proc: Path = _PROC) -> str:
     """What tells a process from a later one with the same number: the boot and its start time. "" if there is none."""
     try:
         boot = (proc / "sys/kernel/random/boot_id").read_text().strip()
@@ -333,9 +198,12 @@ def _process(pid: int, proc: Path = _PROC) -> str:
 
 def last_built(records: Sequence[RecordView], image: str, target: str, base: str) -> RecordView | None:
     """The newest attempt that built this variant."""
-    wanted = (image, target, base)
-    built = (view for view in reversed(records) if view.outcome is Outcome.BUILT)
-    return next((view for view in built if (view.image, view.target, view.base) == wanted), None)
+    return newest_built(records).get((image, target, base))
+
+
+def newest_built(records: Sequence[RecordView]) -> dict[tuple[str, str, str], RecordView]:
+    """Image, target and base -> the newest attempt that built it."""
+    return {(view.image, view.target, view.base): view for view in records if view.outcome is Outcome.BUILT}
 
 
 def last_built_from(records: Sequence[RecordView], plan_id: str) -> RecordView | None:

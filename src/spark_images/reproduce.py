@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from typing import TYPE_CHECKING
 
 from spark_images.build import BuildOptions, build
@@ -51,28 +50,26 @@ def reproduce_published(
     from spark_images.oci import read_layout
     from spark_images.registry.client import Client
     from spark_images.registry.clone import fetch_clone
-    from spark_images.registry.listing import single_image
-    from spark_images.registry.pull import pull_layout, read_offer
+    from spark_images.registry.offer import single_offer
+    from spark_images.registry.pull import pull_layout
     from spark_images.registry.reference import parse_reference
     from spark_images.registry.verification import verify_offer
 
     wanted = parse_reference(reference)
-    client = Client(wanted.repository.host, env=os.environ, name=wanted.repository.name)
-    single, _ = single_image(client, wanted)
-    offer = read_offer(client, single)
-    canonical = offer.form_of or offer.manifest.digest  # the config's diff_ids prove that a form is what it says
+    client = Client(wanted.repository)
+    offer = single_offer(client, wanted.wanted)
+    canonical = offer.form_of or offer.digest  # the config's diff_ids prove that a form is what it says
     if key is not None:
         verify_offer(client, offer, key)
     with work_folder(cache, "published") as folder:
-        project = fetch_clone(client, wanted.repository, offer.manifest.digest, folder / "project")
+        project = fetch_clone(client, offer.digest, folder / "project")
         image = project.image(offer.image)
-        labels = offer.labels
-        target, base = project.variant(image, labels["io.spark-images.target"], labels["io.spark-images.base"])
+        target, base = project.variant(image, offer.target, offer.base)
         image = image.on(base)
         plan = project.plan(image, target, base)
         if plan.plan_id != offer.plan_id:
             raise RegistryError(
-                f"{single} cannot be made again here: its files give another plan",
+                f"{offer.reference} cannot be made again here: its files give another plan",
                 why=(f"published: {offer.plan_id}", f"here:      {plan.plan_id}, built on {plan.builder}"),
                 hint="use the spark-images that its provenance names, on a machine like the one that it was built on",
             )
@@ -85,7 +82,7 @@ def reproduce_published(
                 pull_layout(client, offer, there)
                 published = read_layout(there.images / offer.place)
                 raise CanonicalError(
-                    f"{single} came out differently from its own plan {offer.plan_id[:12]}",
+                    f"{offer.reference} came out differently from its own plan {offer.plan_id[:12]}",
                     why=(
                         f"published: {canonical}",
                         f"here:      {layout.manifest_digest} in {layout.path}",

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, BinaryIO, TypeVar, assert_never, cast
 from spark_images.download import (
     OtherSizeError,
     Patience,
+    Sessions,
     Transfer,
     TransferError,
     download,
-    new_session,
     without_credentials,
 )
 from spark_images.errors import ContentError, HostProgramError, InterruptedByUser, MissingError, RouteError
@@ -61,7 +61,7 @@ class Routes:
     ) -> None:
         self.store, self.patience, self.index, self.stop, self.note = store, patience, index, stop, note
         self.transfers: list[Transfer] = []
-        self._own = threading.local()
+        self._session = Sessions()
 
     def bring(self, content: Content) -> bool:
         """Bring one content; False if another process brought it meanwhile. RouteError, ContentError, DiskFullError."""
@@ -154,12 +154,6 @@ class Routes:
             yield transfer
         finally:
             self.transfers.remove(transfer)
-
-    def _session(self) -> requests.Session:
-        if not hasattr(self._own, "session"):
-            self._own.session = new_session()
-        session: requests.Session = self._own.session
-        return session
 
     def _index(self) -> PackageIndex:
         assert self.index is not None

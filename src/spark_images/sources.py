@@ -10,18 +10,18 @@ from pathlib import Path
 from packaging.version import Version
 
 from spark_images import forms
+from spark_images.compat.build import CUTLASS
 from spark_images.compat.facts import Facts
 from spark_images.compat.release import Source, vllm_release
 from spark_images.document import Section, reading
 from spark_images.errors import ConfigError, StaleLockError
+from spark_images.locks import REMAKE
 from spark_images.pins import GitRoute, Pins, SdistPin, SdistRoute, TreeContent, TreeRoute
 from spark_images.pins_file import read_tree_routes
 
-CUTLASS = "cutlass"
 CUTLASS_PATHS = ("include", "tools/util/include")  # all that is used of it, and all that the carrier has of it
 CARRIER = "flashinfer-python"  # a project whose sdists carry a CUTLASS, and where in them it lies
 CARRIED_AT = "3rdparty/cutlass"
-REMAKE = "make it with `nox -s lock -- {}`"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,7 +71,7 @@ class SourcesLock:
             raise ConfigError(
                 f"{self.path}: {len(missing)} of {len(self.sources)} sources are not yet verified, so nothing is built",
                 why=[f"`{source.label}`: {source.unverified}" for source in missing],
-                hint=f"run `nox -s lock -- {self.pin}` where these hosts are reached, and commit the lock",
+                hint=f"run `./noxw -s lock -- {self.pin}` where these hosts are reached, and commit the lock",
             )
 
 
@@ -133,7 +133,7 @@ def read_sources_lock(path: Path, made: SourcesInput) -> SourcesLock:
             raise StaleLockError(
                 f"`{path}` was made from another `{name}` than the pins and images/compat.yaml now say",
                 why=[f"it was made from {made_from}", f"it would be made from {made.digest} now"],
-                hint=f"remake it with `nox -s lock -- {name}`",
+                hint=REMAKE.format(name),
             )
         sources = _read_sources(top)
         found = {source.label for source in sources}

@@ -12,12 +12,13 @@ from pathlib import Path
 from typing import TypeVar, assert_never
 
 from spark_images import forms
+from spark_images.compat.build import CUTLASS
 from spark_images.compat.release import Source
 from spark_images.errors import ContentError, RouteError, UpstreamError
 from spark_images.files import write_text
 from spark_images.git_tree import Submodule, list_submodules, resolve_tag, tree_from_git
 from spark_images.pins import ArchiveRoute, GitRoute, SdistRoute, TreeRoute
-from spark_images.sources import CUTLASS, LockedSource, SourcesInput, carrier_route, paths_of
+from spark_images.sources import LockedSource, SourcesInput, carrier_route, paths_of
 from spark_images.tree import UNREADABLE, SourceTree, tree_from_archive
 from spark_images.vllm.external_sources import refuse_differences, release_fetches
 

@@ -1,4 +1,4 @@
-"""What one engine run sees: Dockerfile, scripts, inputs by hard link, run-time limits; and how to stage it again."""
+"""What one engine run sees: Dockerfile, scripts, roots, inputs by hard link, limits; and how to stage it again."""
 
 from __future__ import annotations
 
@@ -9,10 +9,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from spark_images.cache import Cache
+from spark_images.engine.base import RootImage
 from spark_images.files import room_on, write_text
 from spark_images.jobs import Jobs
-from spark_images.plan import Plan
+from spark_images.plan import Plan, Root
 from spark_images.store import Store
+from spark_images.tarform import FILE_TIME
 from spark_images.units import GIB, MIB
 
 
@@ -47,12 +50,14 @@ def stage(
     gib_per_job: float,
     profile: str,
     cold: bool,
+    rebuild: str = "",
     compile_cache: Mapping[str, str] | None = None,
 ) -> Staged:
     """Write Dockerfile, scripts, patches, limits and profile below a new folder.
 
     root: the project's. memory_bytes: the cap, None for no cap. gib_per_job: for units that the profile
-    does not name. profile: for scripts/memgate. compile_cache: further variables for ccache, in no cache key either.
+    does not name. profile: for scripts/memgate. rebuild: a word as no run had it before, so that every step runs again.
+    compile_cache: further variables for ccache, in no cache key either.
     """
     staged = Staged(folder)
     memory_mib = 0 if memory_bytes is None else memory_bytes // MIB
@@ -65,6 +70,8 @@ def stage(
         for path, _ in plan.patches:
             (staged.scripts / "patches").mkdir(exist_ok=True)
             shutil.copy(root / path, staged.scripts / "patches")
+        if rebuild:  # a step that sees another file runs again; BuildKit's --no-cache would empty the compile cache
+            (staged.scripts / "rebuild").write_text(rebuild)
         limits = {
             "JOBS": jobs.compilers,
             "QUEUE": jobs.queue,
@@ -77,6 +84,30 @@ def stage(
         (folder / "limits").write_text("".join(lines))
         (folder / "profile").write_text(profile)
     return staged
+
+
+def root_image(root: Root, store: Store, cache: Cache) -> RootImage:
+    """The root as a stage stands on it, assembled if the cache has none; all that it is made of is in the store."""
+    from spark_images.debian import cached_root
+    from spark_images.oci import read_layout
+    from spark_images.pinned_image import cached_image
+
+    if root.component:
+        layout = cache.images / root.component
+    elif root.image:
+        layout = cached_image(root.image, store, platform=f"linux/{root.arch}", cache=cache)
+    else:
+        layout = cached_root(
+            root.name,
+            [(deb, store.path(f"sha256:{deb.sha256}")) for deb in root.debs],
+            arch=root.arch,
+            epoch=FILE_TIME,
+            slim=root.slim,
+            users=root.users,
+            folders=root.folders,
+            cache=cache,
+        )
+    return RootImage(name=root.name, layout=layout, digest=read_layout(layout).manifest_digest)
 
 
 def stage_inputs(plan: Plan, folder: Path, store: Store) -> Path:

@@ -11,7 +11,6 @@ Locks are the kernel's, so a killed process holds none. Only `Incoming.commit` m
 from __future__ import annotations
 
 import errno
-import fcntl
 import hashlib
 import os
 import re
@@ -23,6 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from spark_images.errors import ContentError, InterruptedByUser
+from spark_images.exclusive import try_alone
 from spark_images.files import room_on, sync
 
 CHUNK_BYTES = 1 << 20
@@ -122,7 +122,7 @@ class Store:
         files = [*self.root.glob("sha256/??/*"), *self.root.glob("partial/*")]
         count = size = 0
         for name in sorted({file.name[:64] for file in files if HEX.match(file.name)} - kept):
-            with self._try_lock(name) as locked:
+            with try_alone(self._lock_file(name)) as locked:
                 if not locked:
                     continue
                 if not dry_run:
@@ -139,10 +139,13 @@ class Store:
     def _partial(self, name: str) -> Path:
         return self.root / "partial" / name
 
+    def _lock_file(self, name: str) -> Path:
+        return self._partial(name).with_suffix(".lock")
+
     @contextmanager
     def _lock(self, name: str, *, stop: threading.Event | None) -> Iterator[None]:
         while True:
-            with self._try_lock(name) as locked:
+            with try_alone(self._lock_file(name)) as locked:
                 if locked:
                     yield
                     return
@@ -150,25 +153,6 @@ class Store:
                 threading.Event().wait(LOCK_POLL_S)
             elif stop.wait(LOCK_POLL_S):
                 raise InterruptedByUser("stopped while another process was fetching the same file")
-
-    @contextmanager
-    def _try_lock(self, name: str) -> Iterator[bool]:
-        path = self._partial(name).with_suffix(".lock")
-        path.parent.mkdir(parents=True, exist_ok=True)
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-        try:
-            try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                locked = os.fstat(descriptor).st_ino == path.stat().st_ino
-            except (BlockingIOError, FileNotFoundError):
-                locked = False  # held by another, or by one who has just removed the file: the lock is on a dead inode
-            try:
-                yield locked
-            finally:
-                if locked:
-                    path.unlink()
-        finally:
-            os.close(descriptor)
 
 
 class Incoming:

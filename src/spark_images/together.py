@@ -1,4 +1,4 @@
-"""Whether what the pins name goes together, for one image: the rules of compat on what the locks hold. Pure."""
+"""Whether what the pins name goes together, for one image: the rules of compat on pins and, if made, locks. Pure."""
 
 from __future__ import annotations
 
@@ -25,15 +25,20 @@ def refusals(
     pins: Pins,
     facts: Facts,
     wheels: Mapping[str, WheelsLock],
-    debs: DebsLock,
+    debs: DebsLock | None,
 ) -> tuple[Refusal, ...]:
-    """What speaks against the image as it is pinned. wheels: pin name -> lock, of those that take part.
+    """What speaks against the image as it is pinned. wheels: pin name -> lock; for one that is not made the pin speaks.
 
     Releases that nobody has read are let pass: their build tells.
     """
     image = image.on(base)
     installed = installed_pin(image, pins)
-    locked = {wheel.project: wheel.version for wheel in wheels[installed.name].wheels} if installed else {}
+    if installed is None:
+        locked = {}
+    elif installed.name in wheels:
+        locked = {wheel.project: wheel.version for wheel in wheels[installed.name].wheels}
+    else:
+        locked = dict(package.split("==") for package in installed.packages)
     compiled = {
         pin.project: pin.version for pin in pins.pins if isinstance(pin, SdistPin) and pin.name == image.compile.pin
     }
@@ -44,7 +49,7 @@ def refusals(
     toolkit = image.compile.toolkit(target.name)
     gcc = (
         next((deb.version for deb in debs.debs if deb.package == _COMPILER), "")
-        if compiled and image.compile.debs
+        if debs and compiled and image.compile.debs
         else ""
     )
     return check(

@@ -13,7 +13,7 @@ from spark_images.images import Image
 from spark_images.ingredients import compile_inputs, describe_pin, source_of
 from spark_images.locks import DebsLock, WheelsLock
 from spark_images.pins import DebsPin, Pins, RequirementsPin, SdistPin
-from spark_images.plan import Plan, Root
+from spark_images.plan import Plan, build_root
 from spark_images.sources import SourcesLock
 from spark_images.targets import Target
 
@@ -84,15 +84,7 @@ def plan_units(
             )
     debs_pin = next(pin for pin in pins.pins if isinstance(pin, DebsPin))
     epoch = source_of(image, pins).epoch
-    arch = builder.split("/")[1]
-    sets = {*image.compile.debs, *(dict(image.compile.cross_debs).get(target.arch, ()) if arch != target.arch else ())}
-    root = Root(
-        name="build-root",
-        arch=arch,
-        debs=tuple(deb for deb in debs.debs if {f"{name}/{arch}" for name in sets}.intersection(deb.sets)),
-        slim=False,
-        users=(),
-    )
+    root = build_root(image, target, builder, pins, debs)
     used = (image.compile.pin, *(use.pin for use in image.compile.wheels), debs_pin.name)
     return Plan(
         image=image.name,

@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from spark_images.cache import Cache
-from spark_images.compat.file import read_facts
 from spark_images.errors import ContentError, UpstreamError, UsageError
 from spark_images.files import write_text
 from spark_images.pins import FileContent, IndexRoute
@@ -28,7 +27,7 @@ def learn(project: Project, releases: Sequence[str], *, sdists: Path | None, cac
     """
     path = project.root / "images" / "vllm-knowledge.json"
     knowledge = read_knowledge(path) if path.exists() else Knowledge((), {})
-    listed = {str(one): one for one in read_facts(project.root / "images" / "compat.yaml").vllm.releases}
+    listed = {str(one): one for one in project.required_facts.vllm.releases}
     if unknown := [release for release in releases if release not in listed]:
         raise UsageError(
             f"nothing is known of vllm {', '.join(unknown)}", hint="add it to `releases` of images/compat.yaml first"

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from spark_images.cache import Cache
-from spark_images.files import room_on
+from spark_images.files import room_on, sync
 
 
 @contextmanager
@@ -39,6 +39,17 @@ def work_folder(cache: Cache, name: str) -> Iterator[Path]:
     finally:
         shutil.rmtree(folder, ignore_errors=True)
         os.close(holder)
+
+
+def settle(folder: Path, place: Path) -> None:
+    """Move a finished folder to where it stays, complete or not at all. One that another process put there stays."""
+    place.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        folder.rename(place)
+    except OSError:
+        if not place.is_dir():
+            raise
+    sync(place.parent)
 
 
 def remove_abandoned(cache: Cache) -> tuple[str, ...]:

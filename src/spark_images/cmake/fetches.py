@@ -298,7 +298,7 @@ def _shown(texts: Texts) -> str:
     return " or ".join(f"`{text}`" for text in sorted(texts)) or "nothing"
 
 
-_HINT = "read the file; then teach src/spark_images/cmake_fetches.py what it says"
+_HINT = "read the file; then teach src/spark_images/cmake/fetches.py what it says"
 
 
 def _error(command: Command, text: str) -> UpstreamError:

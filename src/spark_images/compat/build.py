@@ -21,7 +21,7 @@ from spark_images.compat.facts import (
     VllmFacts,
 )
 from spark_images.compat.release import FlashinferRelease, VllmRelease
-from spark_images.cuda_arch import Arch, Capability, Code, Run, best_run, flashinfer_list, parse_arch, parse_torch_list
+from spark_images.cuda_arch import Capability, Code, Run, best_run, flashinfer_list, parse_arch, parse_torch_list
 from spark_images.errors import ConfigError
 
 T = TypeVar("T")
@@ -29,11 +29,10 @@ T = TypeVar("T")
 COMPONENTS_FOR = Capability(12, 1)  # the only GPU for which the parts of a compile are written down
 CUTLASS = "cutlass"
 _CUTLASS_FOLDERS = (("CUTLASS_INCLUDE_DIR", "include"), ("CUTLASS_TOOLS_UTIL_INCLUDE_DIR", "tools/util/include"))
-JOBS = "MAX_JOBS"  # the only job variable that the build of either project reads; it belongs in no image and no plan
 
 
 def vllm_variables(facts: VllmFacts, release: VllmRelease, *, gpu: Capability, cuda: str) -> tuple[Variable, ...]:
-    """The environment of vLLM's compile, but for its sources (local_sources) and jobs (JOBS).
+    """The environment of vLLM's compile, but for its sources (local_sources) and MAX_JOBS, which is in no plan.
 
     cuda: the version of nvcc. Raises ConfigError for a GPU for which nobody has looked what spelling it takes.
     """
@@ -59,7 +58,7 @@ def vllm_variables(facts: VllmFacts, release: VllmRelease, *, gpu: Capability, c
 def flashinfer_variables(
     facts: FlashinferFacts, release: FlashinferRelease, *, gpu: Capability, at_run_time: bool
 ) -> tuple[Variable, ...]:
-    """The environment of FlashInfer's build, or of an image that runs it, but for JOBS.
+    """The environment of FlashInfer's build, or of an image that runs it, but for MAX_JOBS.
 
     Raises ConfigError for a GPU for which nobody has looked what spelling it takes.
     """
@@ -73,26 +72,6 @@ def flashinfer_variables(
     )
     others = _of_release(facts.variables, release.version)
     return (arch_list, *(variable for variable in others if variable.at_run_time == at_run_time))
-
-
-def torch_variables(arch: Arch, *, ptxas: str) -> tuple[Variable, ...]:
-    """The environment of an image in which torch and Triton compile at run time. ptxas: its path in the image."""
-    return (
-        Variable(
-            name="TORCH_CUDA_ARCH_LIST",
-            value=str(arch),
-            because="torch.utils.cpp_extension of torch 2.10 knows 12.1a and refuses 12.0f",
-            source="torch/utils/cpp_extension.py:2502 of torch 2.10.0",
-            at_run_time=True,
-        ),
-        Variable(
-            name="TRITON_PTXAS_PATH",
-            value=ptxas,
-            because="the ptxas in Triton up to 3.5 is of CUDA 12.8, which does not know sm_121a",
-            source="vLLM issue 32704",
-            at_run_time=True,
-        ),
-    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -111,9 +90,9 @@ def local_sources(release: VllmRelease, trees: Mapping[str, str]) -> LocalSource
     """
     names = {source.name for source in release.sources}
     if missing := sorted(names - trees.keys()):
-        raise ConfigError(f"vllm {release.version} also fetches {', '.join(f'`{name}`' for name in missing)}")
+        raise ConfigError(f"vllm {release.version} also fetches {_quoted(missing)}: no tree of it is there")
     if strange := sorted(trees.keys() - names):
-        raise ConfigError(f"vllm {release.version} does not take {', '.join(f'`{name}`' for name in strange)}")
+        raise ConfigError(f"vllm {release.version} does not take {_quoted(strange)}, of which a tree is there")
     if wrong := [path for path in trees.values() if not path.startswith("/") or len(path.split()) != 1]:
         raise ConfigError(f"`{wrong[0]}` is not an absolute path without blanks")
     variables = tuple(
@@ -208,3 +187,7 @@ def _for_gpu(lists: Iterable[tuple[Capability, T]], gpu: Capability, of: str) ->
 
 def _of_release(variables: Iterable[tuple[SpecifierSet, Variable]], version: Version) -> tuple[Variable, ...]:
     return tuple(variable for releases, variable in variables if version in releases)
+
+
+def _quoted(names: Iterable[str]) -> str:
+    return ", ".join(f"`{name}`" for name in names)

@@ -9,13 +9,11 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from enum import Enum
 
-from packaging.requirements import InvalidRequirement, Requirement
 from packaging.version import Version
 
 from spark_images.compat.facts import Facts, VllmFacts
 from spark_images.compat.release import VllmRelease, flashinfer_release, ngc_base, ranges, read_version, vllm_release
 from spark_images.cuda_arch import Capability, first_cuda, parse_arch
-from spark_images.errors import UsageError
 from spark_images.targets import Target
 
 
@@ -103,20 +101,6 @@ def series(version: str) -> tuple[int, int]:
     """(2, 10) of `2.10.0`, `2.10.0a0+a36e1d39eb` and `2.10`."""
     number = Version(version)
     return number.major, number.minor
-
-
-def unmet_by_alpha(requirement: str, installed: str) -> bool:
-    """Whether an installer would replace what is meant to stay: `torch>=2.10` is not met by NVIDIA's 2.10.0a0.
-
-    True where only the alpha keeps the installed version from meeting it. UsageError for what is no requirement.
-    """
-    try:
-        specifier = Requirement(requirement).specifier
-    except InvalidRequirement as err:
-        raise UsageError(f"`{requirement}` is no requirement") from err
-    version = Version(installed)
-    final = Version(version.base_version)
-    return version.is_prerelease and final in specifier and not specifier.contains(version, prereleases=True)
 
 
 def cuda_choice(facts: Facts, image: str, target: Target) -> str:

@@ -15,6 +15,7 @@ from spark_images.targets import Target
 
 TREES = "/build/trees"  # where scripts/compile_vllm unpacks inputs/trees
 PATCHES = "/spark/scripts/patches"  # where staging puts them
+WITH_RULES = ("flashinfer-python", "vllm")  # projects of which sdist_command knows how; of others the template does
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,7 +71,10 @@ def sdist_command(
             arguments=(command.arguments[0], *existing, *command.arguments[1:]),
             environment=(*_of_image(image_python), *command.environment),
         )
-    raise ConfigError(f"nobody has written down how `{project}` is compiled from its sdist")
+    raise ConfigError(
+        f"nobody has written down how single objects of `{project}` are compiled",
+        hint="build the whole image: its template says how",
+    )
 
 
 def vllm_command(

@@ -1,4 +1,4 @@
-"""images/compat.yaml, read and validated once, into the values of compat_facts."""
+"""images/compat.yaml, read and validated once, into the values of compat.facts."""
 
 from __future__ import annotations
 

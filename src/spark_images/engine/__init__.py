@@ -39,11 +39,11 @@ def able_engine(chosen: Engine, *, named: bool, cache: Cache, env: Mapping[str, 
         return other
 
 
-def choose_engine(name: str | None, *, cache: Cache, buildkit_image: str, env: Mapping[str, str]) -> Engine:
+def choose_engine(name: str | None, *, cache: Cache, env: Mapping[str, str], buildkit_image: str = "") -> Engine:
     """The engine of that name; with None docker where its daemon answers, else podman.
 
-    buildkit_image: what BuildKit runs from; used by docker only. Takes milliseconds: one request to a socket, one look
-    along PATH. Raises UsageError for an unknown name, EngineError with what was tried where nothing answers.
+    buildkit_image: what BuildKit runs from, where docker is to build. Takes milliseconds: one request to a socket, one
+    look along PATH. Raises UsageError for an unknown name, EngineError with what was tried where nothing answers.
     """
     from spark_images.engine.buildkit import BuildKitEngine
     from spark_images.engine.podman import PodmanEngine
@@ -66,5 +66,5 @@ def choose_engine(name: str | None, *, cache: Cache, buildkit_image: str, env: M
     said = [line for err in tried for line in (f"tried {err.what}", *(f"  {why}" for why in err.why))]
     hints = [err.hint for err in tried if err.hint and "doctor" not in err.hint]
     raise EngineError(
-        "no build engine answers", why=said, hint="; ".join([*hints, "`nox -s doctor` says how to get one"])
+        "no build engine answers", why=said, hint="; ".join([*hints, "`./noxw -s doctor` says how to get one"])
     )

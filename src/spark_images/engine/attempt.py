@@ -139,4 +139,5 @@ def run_engine(
 
 def engine_disk_full(*said: str) -> DiskFullError:
     """The error for an engine whose own storage is full. said: its words."""
-    return DiskFullError("the engine ran out of disk", why=said, hint="`nox -s clean` removes what earlier builds left")
+    hint = "`./noxw -s clean` removes what earlier builds left"
+    return DiskFullError("the engine ran out of disk", why=said, hint=hint)

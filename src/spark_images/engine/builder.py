@@ -76,7 +76,9 @@ class Builder:
         """The first process of the running builder, as the host numbers it."""
         container = self.get(f"/containers/{self.container}/json")
         if container is None:
-            raise EngineError(f"the builder's container `{self.container}` is gone")
+            raise EngineError(
+                f"the builder's container `{self.container}` is gone", hint="the same command again makes a new one"
+            )
         return int(container["State"]["Pid"])
 
     def caps_steps(self) -> bool:

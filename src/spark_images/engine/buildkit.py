@@ -87,7 +87,10 @@ class BuildKitEngine:
         if self._foreign:
             return
         if not self._image:
-            raise EngineError("docker cannot build: no pin `buildkit` says from which image BuildKit runs")
+            raise EngineError(
+                "docker cannot build: no pin `buildkit` says from which image BuildKit runs",
+                hint="add that pin, of kind image, or build with `--engine podman`",
+            )
         if process.capture(["docker", "image", "inspect", self._image], env=self._env).status == 0:
             return
         pulled = process.capture(["docker", "pull", "--quiet", self._image], env=self._env)
@@ -192,7 +195,10 @@ class BuildKitEngine:
 
     def _buildx_version(self) -> str:
         if shutil.which("docker", path=self._env.get("PATH")) is None:
-            raise EngineError("a Docker daemon answers but there is no `docker` command", hint="`nox -s doctor`")
+            raise EngineError(
+                "a Docker daemon answers but there is no `docker` command",
+                hint="`./noxw -s doctor` says how to get it",
+            )
         asked = process.capture(["docker", "buildx", "version"], env=self._env, timeout_s=30)
         found = re.search(r"\bv?(\d+\.\d+\.\d+\S*)", asked.stdout.decode())
         if asked.status != 0 or found is None:

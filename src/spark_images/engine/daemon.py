@@ -103,4 +103,6 @@ def _ask(address: Path, path: str, *, method: str = "GET") -> tuple[int, Mapping
             hint="`sudo usermod -aG docker $USER` and log in anew; podman needs no such group",
         ) from err
     except (OSError, http.client.HTTPException) as err:
-        raise EngineError(f"no engine answers on `{address}`", why=[str(err)], hint="`nox -s doctor`") from err
+        raise EngineError(
+            f"no engine answers on `{address}`", why=[str(err)], hint="`./noxw -s doctor` says how to get one"
+        ) from err

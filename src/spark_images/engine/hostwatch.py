@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 
 from spark_images.errors import HostMemoryError
 from spark_images.floor import Action, Floor, FloorRule
-from spark_images.holders import GpuQuestion, Held, growth
-from spark_images.memory import ROOT, host_memory
+from spark_images.holders import ROOT, GpuQuestion, Held, growth
+from spark_images.memory import host_memory
 from spark_images.units import format_size
 
 if TYPE_CHECKING:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import platform
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from spark_images.layout_writer import write_index, write_json_blob
 from spark_images.platforms import ARCHES
 
 
@@ -33,20 +33,10 @@ def write_labelled(layout: Path, folder: Path, labels: Mapping[str, str], *, mad
         link = blobs / name
         if not link.is_symlink():  # a layer may occur twice
             link.symlink_to((layout / "blobs" / "sha256" / name).absolute())
-    manifest["config"] |= _put(blobs, config)
-    described = {"mediaType": "application/vnd.oci.image.manifest.v1+json", **_put(blobs, manifest)}
-    (folder / "index.json").write_text(json.dumps({"schemaVersion": 2, "manifests": [described]}))
-    (folder / "oci-layout").write_text('{"imageLayoutVersion": "1.0.0"}')
+    manifest["config"] |= write_json_blob(blobs, config, manifest["config"]["mediaType"])
+    write_index(folder, write_json_blob(blobs, manifest, "application/vnd.oci.image.manifest.v1+json"))
 
 
 def _blob(layout: Path, digest: str) -> dict[str, Any]:
     found: dict[str, Any] = json.loads((layout / "blobs" / "sha256" / digest.removeprefix("sha256:")).read_bytes())
     return found
-
-
-def _put(blobs: Path, value: Mapping[str, Any]) -> dict[str, Any]:
-    """Write the JSON as a blob; what a descriptor says of it."""
-    data = json.dumps(value, sort_keys=True).encode()
-    digest = hashlib.sha256(data).hexdigest()
-    (blobs / digest).write_bytes(data)
-    return {"digest": f"sha256:{digest}", "size": len(data)}

@@ -64,7 +64,7 @@ class PodmanEngine:
     def answer(self) -> None:
         """Raises EngineError where there is no podman."""
         if shutil.which("podman", path=self._env.get("PATH")) is None:
-            raise EngineError("podman: it is not installed", hint="`nox -s doctor` says how to get it")
+            raise EngineError("podman: it is not installed", hint="`./noxw -s doctor` says how to get it")
 
     def facts(self) -> EngineFacts:
         """See Engine."""

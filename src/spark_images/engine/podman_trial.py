@@ -122,7 +122,7 @@ def _try_all(folder: Path, env: Mapping[str, str]) -> str:
         if not (said := _refusal(folder, _with(env, folder, settings))):
             return settings
         answers.append(f"with {' '.join(settings.split()) or 'its own settings'}: {said}")
-    raise EngineError("podman cannot start a container", why=answers, hint="`nox -s doctor` says what it needs")
+    raise EngineError("podman cannot start a container", why=answers, hint="`./noxw -s doctor` says what it needs")
 
 
 def _why_uncapped(folder: Path, env: Mapping[str, str], facts: EngineFacts) -> str:
@@ -154,7 +154,7 @@ def _facts(env: Mapping[str, str]) -> EngineFacts:
         raise EngineError(
             "podman does not work",
             why=asked.stderr.strip().splitlines()[-3:],
-            hint="`nox -s doctor` says what it needs",
+            hint="`./noxw -s doctor` says what it needs",
         )
     info = json.loads(asked.stdout)
     return EngineFacts(

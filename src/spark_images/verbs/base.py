@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from spark_images.cache import Cache
@@ -25,10 +26,10 @@ class Verbs:
     def __init__(self, parsers: Any) -> None:  # argparse has no public name for what add_subparsers returns
         self._parsers = parsers
 
-    def add(self, name: str, run: Run, help_text: str) -> argparse.ArgumentParser:
-        """The parser of a new verb; `run` gets what it read and returns the exit status."""
+    def add(self, name: str, run: Run, help_text: str, example: str) -> argparse.ArgumentParser:
+        """The parser of a new verb; `run` gets what it read and returns the exit status. example: as users type it."""
         added: argparse.ArgumentParser = self._parsers.add_parser(
-            name, help=help_text, description=help_text, allow_abbrev=False
+            name, help=help_text, description=help_text, epilog=f"example: {example}", allow_abbrev=False
         )
         added.set_defaults(run=run)
         return added
@@ -36,7 +37,7 @@ class Verbs:
 
 def variant(added: argparse.ArgumentParser) -> None:
     """Add what names one image: read it with variant_of."""
-    added.add_argument("image", help="a folder below images/")
+    added.add_argument("image", help="a folder below images/; `./noxw -s VERB-IMAGE` fills it in")
     added.add_argument("--target", help="a machine of images/targets.yaml (default: the image's first)")
     added.add_argument("--base", help="what the image stands on (default: the image's first for the target)")
     added.add_argument(
@@ -49,7 +50,28 @@ def variant(added: argparse.ArgumentParser) -> None:
 
 def engine(added: argparse.ArgumentParser) -> None:
     """Add the choice of the engine."""
-    added.add_argument("--engine", choices=("podman", "docker"), help="default: docker where it answers, else podman")
+    added.add_argument(
+        "--engine",
+        choices=("podman", "docker"),
+        help="what builds and runs containers (default: docker where it answers, else podman)",
+    )
+
+
+def memory(added: argparse.ArgumentParser) -> None:
+    """Add the cap of what is built or compiled; jobs.parse_size reads it."""
+    added.add_argument(
+        "--memory",
+        metavar="SIZE",
+        help="most memory that a build step may take, as 48GiB or 900MiB (default: what the host can spare)",
+    )
+
+
+def new_file(text: str) -> Path:
+    """The type of options that name a file to be written: found wanting before hours of work, not after."""
+    path = Path(text).absolute()
+    if not path.parent.is_dir():
+        raise argparse.ArgumentTypeError(f"there is no folder {path.parent}")
+    return path
 
 
 def project_of(options: argparse.Namespace) -> Project:

@@ -5,64 +5,92 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from spark_images.verbs.base import Verbs, cache_of_user, engine, project_of, variant
+from spark_images.verbs.base import Verbs, cache_of_user, engine, memory, new_file, project_of, variant
 
 
 def add(verbs: Verbs) -> None:
     """Add the verbs of this module."""
     bisect = verbs.add(
-        "bisect", _bisect, "Find which version of a pin, or which pins together, turn a check from good to bad."
+        "bisect",
+        _bisect,
+        "Find which version of a pin, or which pins together, turn a check from good to bad.",
+        "./noxw -s bisect-vllm -- --good vllm=0.16.0 --bad vllm=0.20.0 --stage source --check 'grep -q X vllm/envs.py'",
     )
     variant(bisect)
     engine(bisect)
     bisect.add_argument(
-        "--good", metavar="REF", help="PIN=VERSION, a git revision, an image's reference, a record, `.`"
+        "--good",
+        metavar="REF",
+        help="where it is good: PIN=VERSION, a git revision, an image's reference, a record, or `.`, the files here",
     )
-    bisect.add_argument("--bad", metavar="REF", help="as --good")
+    bisect.add_argument("--bad", metavar="REF", help="where it is bad, named as --good is")
     bisect.add_argument(
         "--check",
         metavar="CHECK",
         required=True,
-        help="build, audit, test, smoke, test:NAME, or a command (0 good, 125 cannot tell, to 124 bad, from 126 abort)",
+        help="build, audit, test, smoke, test:NAME, or a command: it ends with 0 where a candidate is good, 1 to 124 "
+        "where it is bad, 125 where nobody can tell; from 126 on the search ends",
     )
     bisect.add_argument(
         "--stage",
         choices=("source", "wheel", "image"),
         default="image",
-        help="source: run the command in the fetched source tree, build nothing; wheel: in the unpacked wheel",
+        help="where a command runs. image: beside the built image; source: in the fetched source tree, building "
+        "nothing; wheel: in the unpacked wheel (default: %(default)s)",
     )
     bisect.add_argument("--find-fix", action="store_true", help="--good is newer: find the version that repaired it")
-    bisect.add_argument("--repeat", type=int, default=1, metavar="N", help="run a flaky check N times per candidate")
+    bisect.add_argument(
+        "--repeat", type=int, default=1, metavar="N", help="run a flaky check N times per candidate (default: 1)"
+    )
     bisect.add_argument("--exhaustive", action="store_true", help="try every member of a run that cannot be built")
     bisect.add_argument("--commits", action="store_true", help="of a git pin: every commit on the way, not its tags")
     bisect.add_argument("--tags", metavar="PATTERN", help="over tags that a registry holds, e.g. `*-gb10`; no build")
     bisect.add_argument("--registry", metavar="HOST/NAME", help="pull what is there in place of building it")
-    bisect.add_argument("--memory", metavar="SIZE", help="cap of the builds, e.g. 48GiB")
-    bisect.add_argument("--budget", metavar="TIME", help="begin no further try after this time: 8h, 90m, 30s")
-    bisect.add_argument("--max-builds", type=int, metavar="N", help="try no more than N candidates in this run")
+    memory(bisect)
     bisect.add_argument(
-        "--jobs", type=int, default=4, metavar="N", help="candidates per --matrix (default: %(default)s)"
+        "--budget",
+        metavar="TIME",
+        help="begin no further try after this time, as 8h, 90m or 30s (default: never end early)",
     )
-    bisect.add_argument("--matrix", type=Path, metavar="FILE", help="try nothing here; write what other runners try")
-    bisect.add_argument("--verdicts", type=Path, metavar="FOLDER", help="read what other runners found")
     bisect.add_argument(
-        "--try", dest="one", metavar="REF", help="try this and nothing else: 0 good, 1 bad, 125 neither"
+        "--max-builds", type=int, metavar="N", help="try no more than N candidates in this run (default: no limit)"
     )
-    bisect.add_argument("--verdict", type=Path, metavar="FILE", help="with --try: write the verdict and end with 0")
+    bisect.add_argument(
+        "--jobs",
+        type=int,
+        default=4,
+        metavar="N",
+        help="candidates that --matrix writes at a time (default: %(default)s)",
+    )
+    bisect.add_argument(
+        "--matrix", type=new_file, metavar="FILE", help="try nothing here; write what other runners shall try"
+    )
+    bisect.add_argument("--verdicts", type=Path, metavar="FOLDER", help="read what other runners found, and go on")
+    bisect.add_argument(
+        "--try",
+        dest="one",
+        metavar="REF",
+        help="try this and nothing else; ends with 0 for good, 1 for bad, 125 for neither",
+    )
+    bisect.add_argument(
+        "--verdict", type=Path, metavar="FILE", help="with --try: write the verdict there and end with 0"
+    )
     bisect.add_argument(
         "--fresh", action="store_true", help="forget what earlier runs learned (default: go on from it)"
     )
-    bisect.add_argument("--json", action="store_true")
+    bisect.add_argument("--svg", type=new_file, metavar="FILE", help="draw a searched line of versions there as well")
+    bisect.add_argument("--report", type=new_file, metavar="FILE", help="write the report as JSON there as well")
+    bisect.add_argument("--json", action="store_true", help="print the report as JSON in place of a table")
 
 
 def _bisect(options: argparse.Namespace) -> int:
     from spark_images.bisect.answer import CANNOT_TELL
     from spark_images.bisect.asking import Limits, told
     from spark_images.bisect.check import parse_check
-    from spark_images.bisect.image_stage import ImageWords
     from spark_images.bisect.parts import Wanted
     from spark_images.bisect.run import Search
     from spark_images.errors import UsageError
+    from spark_images.own_verbs import ImageWords
     from spark_images.search import Verdict
     from spark_images.units import parse_duration
 
@@ -94,6 +122,8 @@ def _bisect(options: argparse.Namespace) -> int:
         limits=Limits(budget_s=parse_duration(options.budget) if options.budget else None, builds=options.max_builds),
         jobs=options.jobs,
         matrix=options.matrix,
+        svg=options.svg,
+        report=options.report,
         verdicts=options.verdicts,
         single=not (options.good and options.bad),
         fresh=options.fresh,
@@ -111,7 +141,7 @@ def _bisect(options: argparse.Namespace) -> int:
 
 def _command(options: argparse.Namespace) -> tuple[str, ...]:
     """The words that repeat a try of this search."""
-    words = ["nox", "-s", f"bisect-{options.image}", "--"]
+    words = ["./noxw", "-s", f"bisect-{options.image}", "--"]
     for option in ("target", "base", "from", "engine", "check", "stage", "repeat", "memory", "tags"):
         value = getattr(options, "origin" if option == "from" else option)
         if value is not None and value != {"stage": "image", "repeat": 1}.get(option):

@@ -5,46 +5,88 @@ from __future__ import annotations
 import argparse
 import os
 
-from spark_images.verbs.base import Verbs, cache_of_user, engine, variant, variant_of
+from spark_images.verbs.base import Verbs, cache_of_user, engine, memory, variant, variant_of
 
 
 def add(verbs: Verbs) -> None:
     """Add the verbs of this module."""
-    build = verbs.add("build", _build, "Build an image, or say that it is built already and why that is known.")
+    build = verbs.add(
+        "build",
+        _build,
+        "Build an image, or say that it is built already and why that is known.",
+        "./noxw -s build-llamacpp -- --engine podman --memory 48GiB",
+    )
     variant(build)
     engine(build)
+    memory(build)
     build.add_argument(
-        "--memory", metavar="SIZE", help="cap of the build, e.g. 48GiB (default: what the host can spare)"
+        "--no-memory-limit",
+        action="store_true",
+        help="build without a cap: a compile that runs out of memory may take the host down",
     )
-    build.add_argument("--no-memory-limit", action="store_true", help="build without a cap: the host may go down")
-    build.add_argument("--cold", action="store_true", help="use no engine cache and no compile cache; compare digests")
     build.add_argument(
-        "--rebuild", action="store_true", help="run every step although the image is there; compare digests"
+        "--cold",
+        action="store_true",
+        help="use no engine cache and no compile cache; the digest has to be that of the last build",
     )
-    build.add_argument("--explain", action="store_true", help="say what differs from the last build; build nothing")
+    build.add_argument(
+        "--rebuild",
+        action="store_true",
+        help="build although the image is there; the digest has to be that of the last build",
+    )
+    build.add_argument("--explain", action="store_true", help="build nothing; say what differs from the last build")
 
-    plan = verbs.add("plan", _plan, "Print the plan of an image as JSON.")
+    plan = verbs.add(
+        "plan",
+        _plan,
+        "Print the plan of an image as JSON.",
+        "./noxw -s plan-llamacpp -- --target hopper",
+    )
     variant(plan)
 
-    reproduce = verbs.add("reproduce", _reproduce, "Build an image twice without caches and compare the digests.")
+    reproduce = verbs.add(
+        "reproduce",
+        _reproduce,
+        "Build an image twice without caches and compare the digests.",
+        "./noxw -s reproduce-llamacpp -- --engine podman --engine docker",
+    )
     variant(reproduce)
-    reproduce.add_argument("--engine", action="append", choices=("podman", "docker"), help="once per engine named")
-    reproduce.add_argument("--memory", metavar="SIZE")
+    reproduce.add_argument(
+        "--engine",
+        action="append",
+        choices=("podman", "docker"),
+        help="build with it; named twice: once with each (default: docker where it answers, else podman, twice)",
+    )
+    memory(reproduce)
     reproduce.add_argument(
         "--reference",
         metavar="HOST/NAME/IMAGE:TAG",
-        help="build this one again, from what is attached to it, and compare",
+        help="build this one of a registry again, once, from what is attached to it, and compare",
     )
 
-    test = verbs.add("test", _test, "Test a built image: its files, and the running container.")
+    test = verbs.add(
+        "test",
+        _test,
+        "Test a built image: its files, and the running container. What stands after `--` goes to pytest.",
+        "./noxw -s test-llamacpp -- --engine podman -- -k server",
+    )
     variant(test)
     engine(test)
-    test.add_argument("pytest", nargs="*", help="further arguments for pytest, after `--`")
+    test.set_defaults(pytest=())  # what stands after `--`: see cli
 
-    verify = verbs.add("verify", _verify, "Put a built image through all gates: audit, tests, GPU smoke.")
+    verify = verbs.add(
+        "verify",
+        _verify,
+        "Put a built image through all gates: audit, tests, GPU smoke.",
+        "./noxw -s verify-llamacpp -- --require-gpu",
+    )
     variant(verify)
     engine(verify)
-    verify.add_argument("--require-gpu", action="store_true", help="a smoke gate that is skipped is an error")
+    verify.add_argument(
+        "--require-gpu",
+        action="store_true",
+        help="fail where the GPU smoke test is skipped, as this machine is not the target",
+    )
 
 
 def _build(options: argparse.Namespace) -> int:
@@ -123,7 +165,7 @@ def _reproduce(options: argparse.Namespace) -> int:
 
 def _test(options: argparse.Namespace) -> int:
     from spark_images.doctor import Need, require
-    from spark_images.verify import test
+    from spark_images.imagetest_run import test
 
     project, image, target, base = variant_of(options)
     require(Need.ENGINE, Need.EMULATION, env=os.environ, platform=target.platform)
@@ -133,7 +175,7 @@ def _test(options: argparse.Namespace) -> int:
 
 def _verify(options: argparse.Namespace) -> int:
     from spark_images.doctor import Need, require
-    from spark_images.gates import verify
+    from spark_images.verify import verify
 
     project, image, target, base = variant_of(options)
     require(Need.ENGINE, Need.EMULATION, env=os.environ, platform=target.platform)

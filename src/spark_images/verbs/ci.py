@@ -7,7 +7,7 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from spark_images.verbs.base import Verbs, cache_of_user, engine, project_of
+from spark_images.verbs.base import Verbs, cache_of_user, engine, memory, project_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -21,27 +21,67 @@ ABOUT_PROJECT = ("checks", "check-pins", "update-pins", "bisect", "rollback")
 
 def add(verbs: Verbs) -> None:
     """Add the verbs of this module."""
-    ci = verbs.add("ci", _ci, "Write the workflow files below ci/, and install those of a forge.")
-    ci.add_argument("--forge", choices=("gitea", "github"), help="install for it: .gitea/workflows, .github/workflows")
+    ci = verbs.add(
+        "ci",
+        _ci,
+        "Write the workflow files below ci/, and install those of a forge.",
+        "./noxw -s ci -- --forge gitea",
+    )
+    ci.add_argument(
+        "--forge",
+        choices=("gitea", "github"),
+        help="install them for it as well, in .gitea/workflows or .github/workflows",
+    )
     ci.add_argument("--check", action="store_true", help="write nothing; fail where a file is not what it should be")
     ci.add_argument("--force", action="store_true", help="overwrite installed files that were edited by hand")
 
-    matrix = verbs.add("matrix", _matrix, "Print what is to be built on which runner, as JSON for a forge's matrix.")
-    matrix.add_argument("images", nargs="*", help="default: all")
-    matrix.add_argument("--registry", metavar="HOST/NAME", help="leave out what it has ($SPARK_IMAGES_REGISTRY)")
-    matrix.add_argument("--since", metavar="COMMIT", help="leave out what did not change since ($SPARK_IMAGES_SINCE)")
-    matrix.add_argument("--every-base", action="store_true", help="not only the first base of every target")
+    matrix = verbs.add(
+        "matrix",
+        _matrix,
+        "Print what is to be built on which runner, as JSON for a forge's matrix.",
+        "./noxw -s matrix -- --registry ghcr.io/you --since origin/main",
+    )
+    matrix.add_argument("images", nargs="*", help="folders below images/ (default: all)")
+    matrix.add_argument(
+        "--registry", metavar="HOST/NAME", help="leave out what it has (default: $SPARK_IMAGES_REGISTRY)"
+    )
+    matrix.add_argument(
+        "--since", metavar="COMMIT", help="leave out what did not change since (default: $SPARK_IMAGES_SINCE)"
+    )
+    matrix.add_argument("--every-base", action="store_true", help="all bases, not the first of each target alone")
 
-    job = verbs.add("ci-job", _job, "Do one job of a workflow: time-out, repeats, locks and results are in here.")
-    job.add_argument("job", choices=(*ABOUT_IMAGES, *ABOUT_PROJECT))
-    job.add_argument("image", nargs="?", help=f"for {', '.join(ABOUT_IMAGES)}")
-    job.add_argument("--target", help="default: the image's first")
-    job.add_argument("--base", help="default: the image's first for the target")
-    job.add_argument("--builder", default="", metavar="PLATFORM", help="that this runner has to be (default: any)")
-    job.add_argument("--timeout", default="20h", metavar="TIME", help="of the whole job (default: %(default)s)")
-    job.add_argument("--memory", metavar="SIZE", help="cap of builds, e.g. 48GiB")
+    job = verbs.add(
+        "ci-job",
+        _job,
+        "Do one job of a workflow: time-out, repeats, locks and results are in here.",
+        "./noxw -s ci-job -- build llamacpp --target gb10",
+    )
+    job.add_argument(
+        "job",
+        metavar="JOB",
+        choices=(*ABOUT_IMAGES, *ABOUT_PROJECT),
+        help=f"{', '.join((*ABOUT_IMAGES, *ABOUT_PROJECT))}",
+    )
+    job.add_argument("image", nargs="?", help=f"a folder below images/, for {', '.join(ABOUT_IMAGES)}")
+    job.add_argument("--target", help="a machine of images/targets.yaml (default: the image's first)")
+    job.add_argument("--base", help="what the image stands on (default: the image's first for the target)")
+    job.add_argument(
+        "--builder", default="", metavar="PLATFORM", help="what this runner has to be, as linux/arm64 (default: any)"
+    )
+    job.add_argument(
+        "--timeout",
+        default="20h",
+        metavar="TIME",
+        help="end the job after this time, as 8h or 90m (default: %(default)s)",
+    )
+    memory(job)
     engine(job)
-    job.add_argument("--results", type=Path, metavar="FOLDER", help="default: ci-results in the project")
+    job.add_argument(
+        "--results",
+        type=Path,
+        metavar="FOLDER",
+        help="where reports and logs are kept (default: ci-results in the project)",
+    )
 
 
 def _ci(options: argparse.Namespace) -> int:
@@ -55,9 +95,9 @@ def _ci(options: argparse.Namespace) -> int:
 
 
 def _matrix(options: argparse.Namespace) -> int:
-    from spark_images.ci.offer import make_offer, print_offer
+    from spark_images.ci.to_build import find_to_build, print_to_build
 
-    offer = make_offer(
+    to_build = find_to_build(
         project_of(options),
         env=os.environ,
         cache=cache_of_user(),
@@ -66,7 +106,7 @@ def _matrix(options: argparse.Namespace) -> int:
         registry=options.registry,
         since=options.since,
     )
-    print_offer(offer, os.environ)
+    print_to_build(to_build, os.environ)
     return 0
 
 

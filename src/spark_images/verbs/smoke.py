@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from spark_images.errors import UsageError, did_you_mean
-from spark_images.verbs.base import Verbs, cache_of_user, engine, project_of
+from spark_images.verbs.base import Verbs, cache_of_user, engine, new_file, project_of
 
 if TYPE_CHECKING:
     from spark_images.smoke_results import SmokeResults
@@ -15,23 +15,43 @@ if TYPE_CHECKING:
 
 def add(verbs: Verbs) -> None:
     """Add the verbs of this module."""
-    smoke = verbs.add("smoke", _smoke, "Run GPU smoke checks in a built image, or on this machine itself.")
+    smoke = verbs.add(
+        "smoke",
+        _smoke,
+        "Run GPU smoke checks in a built image, or on this machine itself.",
+        "./noxw -s smoke-vllm -- --require-gpu",
+    )
     smoke.add_argument("image", nargs="?", help="a folder below images/; not needed with --host")
     smoke.add_argument("--target", help="a machine of images/targets.yaml (default: the image's first)")
     smoke.add_argument("--base", help="what the image stands on (default: the image's first for the target)")
-    smoke.add_argument("--from", dest="origin", choices=("source", "wheel"), help="how the image is made")
+    smoke.add_argument(
+        "--from",
+        dest="origin",
+        choices=("source", "wheel"),
+        help="what the image is made of (default: the image's first)",
+    )
     engine(smoke)
     smoke.add_argument(
         "--builder", choices=("linux/amd64", "linux/arm64"), help="platform that compiled it (default: this machine's)"
     )
-    smoke.add_argument("--host", action="store_true", help="run the scripts here, with this machine's own packages")
-    smoke.add_argument("--checks", metavar="NAME,…", help="with --host: these only (default: the image's, or all)")
-    smoke.add_argument("--python", default="python3", help="with --host: that has torch (default: %(default)s)")
-    smoke.add_argument("--llamacpp", type=Path, metavar="FOLDER", help="with --host: of llama-server (default: PATH's)")
-    smoke.add_argument("--work", type=Path, metavar="FOLDER", help="with --host: keeps logs and compiled kernels")
-    smoke.add_argument("--require-gpu", action="store_true", help="a skip is an error")
-    smoke.add_argument("--junit", type=Path, metavar="FILE", help="write JUnit XML as well")
-    smoke.add_argument("--json", action="store_true")
+    smoke.add_argument(
+        "--host",
+        action="store_true",
+        help="try this machine: run the checks outside of any image, with its own packages",
+    )
+    smoke.add_argument("--checks", metavar="NAME,…", help="with --host: only these (default: the image's, or all)")
+    smoke.add_argument(
+        "--python", default="python3", help="with --host: the interpreter that has torch (default: %(default)s)"
+    )
+    smoke.add_argument(
+        "--llamacpp", type=Path, metavar="FOLDER", help="with --host: where llama-server is (default: on $PATH)"
+    )
+    smoke.add_argument("--work", type=Path, metavar="FOLDER", help="with --host: keep logs and compiled kernels there")
+    smoke.add_argument(
+        "--require-gpu", action="store_true", help="fail where the checks are skipped, as this machine has not the GPU"
+    )
+    smoke.add_argument("--junit", type=new_file, metavar="FILE", help="write JUnit XML there as well")
+    smoke.add_argument("--json", action="store_true", help="print the results as JSON")
 
 
 def _smoke(options: argparse.Namespace) -> int:
@@ -58,16 +78,17 @@ def _smoke(options: argparse.Namespace) -> int:
 def _host(options: argparse.Namespace) -> SmokeResults:
     import tempfile
 
+    from spark_images.images import smoke_checks
     from spark_images.smoke import smoke_host
-    from spark_images.smoke_commands import CHECKS
 
     project = project_of(options)
+    known = smoke_checks(project.root)
     image = project.image(options.image) if options.image else None
     name = options.target or (image.supports[0][0] if image else None)
-    names = tuple(options.checks.split(",")) if options.checks else image.smoke if image else CHECKS
+    names = tuple(options.checks.split(",")) if options.checks else image.smoke if image else known
     for check in names:
-        if check not in CHECKS:
-            hint = did_you_mean(check, CHECKS) or f"checks are {', '.join(CHECKS)}"
+        if check not in known:
+            hint = did_you_mean(check, known) or f"checks are {', '.join(known)}"
             raise UsageError(f"there is no check `{check}`", hint=hint)
     with tempfile.TemporaryDirectory(prefix="smoke-") as temporary:
         work = (options.work or Path(temporary)).absolute()

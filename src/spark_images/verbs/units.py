@@ -7,7 +7,7 @@ import os
 from typing import TYPE_CHECKING
 
 from spark_images.errors import UsageError
-from spark_images.verbs.base import Verbs, cache_of_user, engine, project_of
+from spark_images.verbs.base import Verbs, cache_of_user, engine, memory, project_of
 
 if TYPE_CHECKING:
     from spark_images.images import Image
@@ -19,28 +19,44 @@ FROM_SOURCE = "debian"  # the base on which images are compiled from their sdist
 
 def add(verbs: Verbs) -> None:
     """Add the verbs of this module."""
-    units = verbs.add("units", _units, "Compile single objects of a project's real build, check them, make no image.")
+    units = verbs.add(
+        "units",
+        _units,
+        "Compile single objects of a project's real build, check them, make no image.",
+        "./noxw -s units-vllm -- '*cache_kernels*' --twice",
+    )
     units.add_argument("image", help="a folder below images/ that is compiled from an sdist")
     units.add_argument(
-        "globs", nargs="+", metavar="GLOB", help="of objects, as '*cache_kernels*'; all are listed if none fits"
+        "globs", nargs="+", metavar="GLOB", help="objects, as '*cache_kernels*'; all are listed where none fits"
     )
     units.add_argument("--target", default="gb10", help="a machine of images/targets.yaml (default: %(default)s)")
     engine(units)
-    units.add_argument("--memory", metavar="SIZE", help="cap, e.g. 8GiB (default: what the host can spare)")
+    memory(units)
     units.add_argument("--cold", action="store_true", help="use no compile cache, so that everything is measured")
     units.add_argument(
         "--twice", action="store_true", help="compile them twice without the cache and compare every byte"
     )
-    units.add_argument("--all-kernels", action="store_true", help="also what the target never calls")
+    units.add_argument("--all-kernels", action="store_true", help="also kernels that the target never calls")
 
-    estimate = verbs.add("estimate", _estimate, "What the whole compile of a project costs: time by cores and memory.")
+    estimate = verbs.add(
+        "estimate",
+        _estimate,
+        "What the whole compile of a project costs: time by cores and memory.",
+        "./noxw -s estimate-vllm -- --cores 8 --memory 32GiB",
+    )
     estimate.add_argument("image", help="a folder below images/ that is compiled from an sdist")
     estimate.add_argument("--target", default="gb10", help="a machine of images/targets.yaml (default: %(default)s)")
     estimate.add_argument(
-        "--cores", type=int, default=20, help="of the machine that compiles (default: %(default)s, a GB10)"
+        "--cores",
+        type=int,
+        default=20,
+        metavar="N",
+        help="of the machine that compiles (default: %(default)s, as a GB10)",
     )
-    estimate.add_argument("--memory", default="64GiB", metavar="SIZE", help="cap of the compile (default: %(default)s)")
-    estimate.add_argument("--all-kernels", action="store_true", help="also what the target never calls")
+    estimate.add_argument(
+        "--memory", default="64GiB", metavar="SIZE", help="what the compile may take, as 48GiB (default: %(default)s)"
+    )
+    estimate.add_argument("--all-kernels", action="store_true", help="also kernels that the target never calls")
 
 
 def _units(options: argparse.Namespace) -> int:

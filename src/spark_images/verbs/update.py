@@ -6,47 +6,66 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from spark_images.verbs.base import Verbs, cache_of_user, engine, project_of
+from spark_images.verbs.base import Verbs, cache_of_user, engine, memory, project_of
 
 if TYPE_CHECKING:
     from spark_images.project import Project
     from spark_images.update import Row
     from spark_images.update_proof import Proof
 
+MOST_DEAD = 4  # routes of a pin that are named
+
 
 def add(verbs: Verbs) -> None:
     """Add the verbs of this module."""
-    update = verbs.add("update-pins", _update, "Find newer versions of the pins; propose, prove and apply them.")
-    update.add_argument("pins", nargs="*", help="default: all")
-    update.add_argument("--cool-down", type=int, default=7, metavar="DAYS", help="how old a release has to be (7)")
-    update.add_argument("--verify", action="store_true", help="build and test each proposal; only what passes is taken")
-    update.add_argument("--apply", action="store_true", help="write what is accepted into the files here")
-    update.add_argument("--branch", metavar="NAME", help="commit each on a new branch; the files here stay as they are")
+    update = verbs.add(
+        "update-pins",
+        _update,
+        "Find newer versions of the pins; propose, prove and apply them.",
+        "./noxw -s update-pins -- llama-cpp --verify --branch bump",
+    )
+    update.add_argument("pins", nargs="*", help="pins of pins.yaml (default: all)")
+    update.add_argument(
+        "--cool-down",
+        type=int,
+        default=7,
+        metavar="DAYS",
+        help="pass over releases that are younger (default: %(default)s)",
+    )
+    update.add_argument(
+        "--verify", action="store_true", help="build and test each proposal first, for hours; only what passes is taken"
+    )
+    update.add_argument("--apply", action="store_true", help="write what is taken into the files here")
+    update.add_argument(
+        "--branch", metavar="NAME", help="commit each on this new branch; the files here stay as they are"
+    )
     update.add_argument(
         "--complete", action="store_true", help="find nothing; bring digests and locks after versions that were edited"
     )
-    update.add_argument("--memory", metavar="SIZE", help="cap of the builds, e.g. 48GiB")
+    memory(update)
     engine(update)
     update.add_argument("--json", type=Path, metavar="FILE", help="write the rows as JSON; `-` for stdout")
 
-    check = verbs.add("check-pins", _check, "Ask every route of every pin whether it still serves the pinned content.")
-    check.add_argument("pins", nargs="*", help="default: all")
-    check.add_argument("--strict", action="store_true", help="fail also where the last of several routes is left")
+    check = verbs.add(
+        "check-pins",
+        _check,
+        "Ask every route of every pin whether it still serves the pinned content.",
+        "./noxw -s check-pins -- --strict",
+    )
+    check.add_argument("pins", nargs="*", help="pins of pins.yaml (default: all)")
+    check.add_argument("--strict", action="store_true", help="fail also where one of several routes is left")
     check.add_argument("--json", type=Path, metavar="FILE", help="write what was seen as JSON; `-` for stdout")
 
 
 def _update(options: argparse.Namespace) -> int:
     from datetime import UTC, datetime
 
-    from spark_images.bisect.compat_rules import refusals_of_all
     from spark_images.errors import UsageError
+    from spark_images.pin_rules import refusals_of_all
     from spark_images.update import Rules, State, completions, find_updates
     from spark_images.upstream import Upstream
 
     project, cache = project_of(options), cache_of_user()
-    known = [pin.name for pin in project.pins.pins]
-    if unknown := [name for name in options.pins if name not in known]:
-        raise UsageError(f"there is no pin `{unknown[0]}`", hint=f"the pins: {', '.join(known)}")
     if options.apply and options.branch:
         raise UsageError("`--apply` and `--branch` exclude each other")
     now = datetime.now(UTC)
@@ -65,7 +84,7 @@ def _update(options: argparse.Namespace) -> int:
 
 
 def _proof(options: argparse.Namespace, today: Any) -> Proof:
-    from spark_images.bisect.image_stage import ImageWords
+    from spark_images.own_verbs import ImageWords
     from spark_images.update_proof import Proof
 
     words = ImageWords(image="", engine=options.engine, memory=options.memory)
@@ -86,7 +105,7 @@ def _proof(options: argparse.Namespace, today: Any) -> Proof:
         ]
         wanted = Wanted(
             words=replace(words, image=image), check=parse_check(check), good=ends[0], bad=ends[1],
-            command=("nox", "-s", f"bisect-{image}", "--", "--check", check),
+            command=("./noxw", "-s", f"bisect-{image}", "--", "--check", check),
         )  # fmt: skip
         try:
             return line_words(Search(Project(root), cache_of_user(), wanted).run())[0]
@@ -115,17 +134,18 @@ def _check(options: argparse.Namespace) -> int:
     from spark_images.rot import check_routes
 
     pins = check_routes(project_of(options), cache=cache_of_user(), names=options.pins)
-    _table(
-        ("pin", "contents", "lost", "one route left", "what does not serve"),
-        [
-            (
-                one.pin, str(one.contents), str(len(one.lost)), f"{len(one.last)} ({one.single} never had more)",
-                "\n".join(f"{seen.label}: {seen.route}: {seen.health.value}: {seen.why}" for seen in one.dead[:4])
-                + (f"\nand {len(one.dead) - 4} more" if len(one.dead) > 4 else ""),
-            )
-            for one in pins
-        ],
-    )  # fmt: skip
+    from spark_images.terminal import print_table
+
+    print_table(
+        ("pin", "contents", "lost", "one route left", "of these never more"),
+        [(one.pin, *map(str, (one.contents, len(one.lost), len(one.last), one.single))) for one in pins],
+        right=("contents", "lost", "one route left", "of these never more"),
+    )
+    for one in pins:
+        for seen in one.dead[:MOST_DEAD]:
+            print(f"{seen.label}: {seen.route}: {seen.health.value}: {seen.why}")
+        if len(one.dead) > MOST_DEAD:
+            print(f"and {len(one.dead) - MOST_DEAD} more of `{one.pin}`: `--json FILE` has all")
     if options.json:
         documents = [asdict(one) for one in pins]
         for document in documents:
@@ -143,12 +163,15 @@ def _check(options: argparse.Namespace) -> int:
 
 
 def _print(rows: Any) -> None:
-    _table(
-        ("pin", "now", "newer", "", "why"),
+    from spark_images.terminal import print_table
+
+    print_table(
+        ("pin", "now", "newer", "state", "why"),
         [
             (f"{row.pin} ({row.package})" if row.package else row.pin, row.now, row.newer, row.state.value, row.why)
             for row in rows
         ],
+        whole=("pin", "state"),
     )
 
 
@@ -156,24 +179,6 @@ def _document(row: Row) -> dict[str, Any]:
     from dataclasses import asdict, replace
 
     return {**asdict(replace(row, move=None)), "state": row.state.value, "title": row.title if row.newer else ""}
-
-
-def _table(headings: tuple[str, ...], rows: list[tuple[str, ...]]) -> None:
-    import os
-    import sys
-
-    from rich import box
-    from rich.console import Console
-    from rich.table import Table
-
-    width = None if sys.stdout.isatty() else 180
-    console = Console(file=sys.stdout, width=width, no_color="NO_COLOR" in os.environ or None, highlight=False)
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    for heading in headings:
-        table.add_column(heading, overflow="fold")
-    for row in rows:
-        table.add_row(*row)
-    console.print(table)
 
 
 def _write_json(path: Path, document: Any) -> None:

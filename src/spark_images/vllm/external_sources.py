@@ -23,12 +23,13 @@ def release_fetches(files: Mapping[str, str]) -> tuple[Fetch, ...]:
     for path in sorted(path for path in files if path.startswith(PROJECTS)):
         if path not in reading.files:
             raise UpstreamError(
-                f"{path}: nothing includes it for CUDA", hint="see what has become of it; teach it here"
+                f"{path}: nothing includes it for CUDA",
+                hint="see what has become of it, then teach src/spark_images/vllm/external_sources.py",
             )
         if not any(fetch.place.startswith(f"{path}:") for fetch in reading.fetches):
             raise UpstreamError(
                 f"{path}: fetches nothing that is understood, unlike all others in its folder",
-                hint="read the file; then teach src/spark_images/cmake_fetches.py how it gets its source",
+                hint="read the file; then teach src/spark_images/cmake/fetches.py how it gets its source",
             )
     return reading.fetches
 

@@ -270,7 +270,7 @@ class _Walk:
         return UpstreamError(
             f"{self._module.path}:{node.lineno}: flags are made in a way that is not known here",
             why=(ast.unparse(node).splitlines()[0][:200],),
-            hint="teach it to vllm_flags.py: a flag that is not seen here would be refused in every recipe",
+            hint="teach it to src/spark_images/vllm/flags.py: a flag that it does not see is refused in every recipe",
         )
 
 

@@ -24,7 +24,7 @@ from spark_images.vllm.names import Names, Variable
 
 Fact: TypeAlias = tuple[str, str, str]  # table, name, value: ("values", "--kv-cache-dtype", "fp8")
 
-MAKE = "make it with `nox -s learn-vllm`"
+MAKE = "make it with `./noxw -s learn-vllm`"
 _ABOUT = "In which releases of vLLM a name is known, FIRST-LAST; read from their sources by `nox -s learn-vllm`."
 _ONE_EACH = ("variables", "flags", "aliases", "open", "instead")  # a name has one value in a release
 _SEVERAL = ("values",)
@@ -50,7 +50,7 @@ class Knowledge:
             raise UsageError(
                 f"nobody has read what vllm {release} knows",
                 why=[f"read are {ranges(self.releases, self.releases)}"],
-                hint=f"`nox -s learn-vllm -- {release}` reads it, if there is such a release",
+                hint=f"`./noxw -s learn-vllm -- {release}` reads it, if there is such a release",
             )
         return found
 

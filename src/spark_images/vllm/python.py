@@ -57,7 +57,9 @@ class Tree:
     def module(self, path: str) -> Module:
         """The module in a file; UpstreamError if there is no such file or it is not Python."""
         if path not in self._files:
-            raise UpstreamError(f"there is no file `{path}`", hint="it has moved: say in vllm_names.py where it is now")
+            raise UpstreamError(
+                f"there is no file `{path}`", hint="it has moved: say in src/spark_images/vllm/names.py where it is"
+            )
         if path not in self._modules:
             try:
                 parsed = ast.parse(self._files[path])
@@ -70,7 +72,9 @@ class Tree:
         """What a module calls `name`, wherever it is defined; UpstreamError if it has no such name."""
         found = self.resolve(self.module(path), ast.Name(name))
         if found is None:
-            raise UpstreamError(f"{path}: no `{name}`", hint="it has another name: say it in vllm_names.py")
+            raise UpstreamError(
+                f"{path}: no `{name}`", hint="it has another name: say it in src/spark_images/vllm/names.py"
+            )
         return found
 
     def resolve(self, module: Module, node: ast.expr | ast.stmt) -> Found | None:

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from spark_images.cache import Cache
-from spark_images.compat.file import read_facts
 from spark_images.contents import sdist_content
 from spark_images.debian_lock import resolve_debs, write_debs_lock
 from spark_images.download import Patience
@@ -25,7 +24,7 @@ from spark_images.wheel_lock import resolve_wheels, write_wheels_lock
 from spark_images.workfolder import work_folder
 
 
-def lock(project: Project, *, names: Sequence[str], cache: Cache) -> None:
+def relock(project: Project, *, names: Sequence[str], cache: Cache) -> None:
     """Resolve the named pins (default: every pin whose files stand in a lock) and write their locks.
 
     Raises UsageError for a name that is no such pin, and what resolving raises; a lock is replaced only when complete.
@@ -63,7 +62,7 @@ def lock(project: Project, *, names: Sequence[str], cache: Cache) -> None:
 
 def _lock_sources(project: Project, pin: SdistPin, path: Path, *, cache: Cache) -> tuple[LockedSource, ...]:
     """Write the lock of what the build of an sdist fetches. UsageError for a release that nothing is known of."""
-    made = sources_input(pin, pins=project.pins, facts=read_facts(project.root / "images" / "compat.yaml"))
+    made = sources_input(pin, pins=project.pins, facts=project.required_facts)
     contents = [sdist_content(one) for one in (made.pin, made.carrier) if one is not None]
     store = Store(cache.store)
     fetch(contents, store=store)
