@@ -1,4 +1,6 @@
-"""All that is done here. What stands after `--` goes to the verb: see `./noxw -s build-llamacpp -- --help`."""
+"""All that is done here. What stands after `--` goes to the session's program;
+`./noxw -s build-llamacpp -- --help` says what that takes, with an example.
+"""
 
 from __future__ import annotations
 
@@ -19,25 +21,26 @@ IMAGES = sorted(path.parent.name for path in ROOT.glob("images/*/image.yaml"))
 
 # One session per verb and image; {image} is the folder's name.
 IMAGE_SESSIONS = {
-    "build": "Build {image}, or say that it is built already (-- --explain --engine docker --memory 48GiB --cold)",
-    "test": "Test the built {image}: every file in it, and the container at work (-- --engine docker)",
-    "audit": "Audit the built {image} without a GPU: GPU code, linking, Python, settings, secrets (-- --json FILE)",
-    "smoke": "Try the built {image} on the GPU that is here: right numbers, right answers (-- --host --require-gpu)",
-    "verify": "Put the built {image} through all gates: audit, tests, GPU smoke (-- --require-gpu)",
-    "push": "Push {image} under its plan_id, described and signed (-- --registry HOST/NAME --key FILE --layers gzip)",
-    "promote": "Move the readable tags to the pushed {image} once its gates are passed (-- --registry HOST/NAME)",
-    "rollback": "Move the readable tags of {image} back to the last good one (-- --registry HOST/NAME)",
-    "list": "What of {image} a registry has: pins, sizes, verdicts, tags (-- --registry HOST/NAME --json)",
-    "prune-registry": "Say which pushed {image} no rule keeps (-- --registry HOST/NAME --keep 5 --delete)",
-    "plan": "Print the plan of {image}: what goes in, and its plan_id",
-    "bisect": "Find what broke {image} (-- --good REF --bad REF --check test, or a command; --stage source)",
-    "reproduce": "Build {image} twice without any cache and compare the digests (-- --engine podman --engine docker)",
+    "build": "Build {image}, or say that it is built already",
+    "test": "Test every file in {image}, and the container at work",
+    "audit": "Look into {image} without a GPU and without starting it",
+    "smoke": "Try {image} on the GPU that is here",
+    "verify": "Put {image} through all gates: audit, tests, GPU smoke",
+    "push": "Push {image} under its plan_id, described and signed",
+    "promote": "Move the readable tags to the pushed {image}",
+    "rollback": "Move the readable tags back to the last good one",
+    "list": "What of {image} a registry has: sizes, verdicts, tags",
+    "prune-registry": "Say which pushed {image} no rule keeps",
+    "plan": "Print what goes into {image}, and its plan_id",
+    "bisect": "Find which version or which pins broke {image}",
+    "reproduce": "Build {image} twice and compare the digests",
 }
 
+LOGGER = logging.getLogger("nox")
 nox.options.default_venv_backend = "none"
 nox.options.sessions = []
 if logging.getLogger().level >= logging.DEBUG:  # without `nox -v` only errors: the verbs speak for themselves
-    logging.getLogger("nox").setLevel(logging.ERROR)
+    LOGGER.setLevel(logging.ERROR)
 
 
 def ensure_environment(session: nox.Session) -> None:
@@ -49,6 +52,8 @@ def ensure_environment(session: nox.Session) -> None:
 def run(session: nox.Session, program: str, *arguments: str, quiet: bool = False) -> None:
     """Run a program of .venv; where it fails, its exit status becomes nox's own, and further sessions do not start."""
     ensure_environment(session)
+    if LOGGER.level == logging.ERROR:  # the program says itself why it fails
+        LOGGER.setLevel(logging.CRITICAL)
     try:
         session.run(
             str(BIN / program),
@@ -60,7 +65,10 @@ def run(session: nox.Session, program: str, *arguments: str, quiet: bool = False
             interrupt_timeout=None,  # an interrupted verb ends its engine's work in order, however long that takes
         )
     except CommandFailed as failed:
-        sys.exit(getattr(failed, "return_code", None) or 1)  # nox before 2026.7 does not tell it
+        status = getattr(failed, "return_code", None)  # nox before 2026.7 does not tell it
+        if status is None:
+            print(f"error: {program}: {failed}", file=sys.stderr)
+        sys.exit(status or 1)
 
 
 def verb(session: nox.Session, name: str, *arguments: str) -> None:
@@ -84,7 +92,7 @@ for _image in IMAGES:
 for _path in sorted(ROOT.glob("images/*/recipes.yaml")):  # whether or not there is an image.yaml
     add_image_session(
         "recipe",
-        "How to serve models with {image} (-- RECIPE --as docker|compose|kubernetes|systemd)",
+        "Known ways to serve models with {image}",
         _path.parent.name,
     )
 
@@ -92,79 +100,79 @@ for _path in sorted(ROOT.glob("images/*/recipes.yaml")):  # whether or not there
 for _path in sorted(ROOT.glob("images/*/profiles")):
     add_image_session(
         "units",
-        "Compile single objects of {image}'s real build and check them; no image (-- '*cache_kernels*' --twice)",
+        "Compile single objects of {image} and check them",
         _path.parent.name,
     )
     add_image_session(
         "estimate",
-        "What the whole compile of {image} would take (-- --cores 20 --memory 64GiB --all-kernels)",
+        "What the whole compile of {image} would take",
         _path.parent.name,
     )
 
 
 @nox.session(name="learn-vllm")
 def learn_vllm(session: nox.Session) -> None:
-    """Read what new releases of vLLM know by name, against which recipes are checked (-- RELEASE… --sdists FOLDER)"""
+    """Read what releases of vLLM know by name, for the recipes"""
     verb(session, "learn")
 
 
 @nox.session
 def pull(session: nox.Session) -> None:
-    """Pull an image by digest, verify every blob, load it into the engine (-- HOST/NAME/IMAGE@sha256:… --verify)"""
+    """Bring an image from a registry, check every blob, load it"""
     verb(session, "pull")
 
 
 @nox.session
 def explain(session: nox.Session) -> None:
-    """Say from a reference alone what is inside, how it was made and how to make it again (-- HOST/NAME/IMAGE:TAG)"""
+    """What an image in a registry is, and how to make it again"""
     verb(session, "explain")
 
 
 @nox.session(name="verify-reference")
 def verify_reference(session: nox.Session) -> None:
-    """Check signature, provenance and pins of an image in a registry (-- HOST/NAME/IMAGE:TAG --key FILE)"""
+    """Check signature, provenance, pins of an image"""
     verb(session, "verify-reference")
 
 
 @nox.session
 def fetch(session: nox.Session) -> None:
-    """Put what images are made of into the store; builds then need no network (-- IMAGE… --all)"""
+    """Put all inputs into the store: builds need no network then"""
     verb(session, "fetch")
 
 
 @nox.session
 def prune(session: nox.Session) -> None:
-    """Empty the store of what no pin of this clone names (-- --dry-run)"""
+    """Remove inputs and images that no pin of this clone stands for"""
     verb(session, "prune")
 
 
 @nox.session
 def clean(session: nox.Session) -> None:
-    """Remove containers, builders and folders that killed runs left behind"""
+    """Remove what killed runs left behind"""
     verb(session, "clean")
 
 
 @nox.session
 def report(session: nox.Session) -> None:
-    """What was built when, how long it took, how large it is (-- --json); what one held (-- memory RECORD|IMAGE)"""
+    """What was built: time, memory, size, changes; pictures of it"""
     verb(session, "report")
 
 
 @nox.session
 def doctor(session: nox.Session) -> None:
-    """Check this machine: what is missing, what it is for, how to get it (-- --install)"""
+    """What this machine lacks, what for, and how to get it"""
     verb(session, "doctor")
 
 
 @nox.session
 def render(session: nox.Session) -> None:
-    """Write the Dockerfiles that templates and pins give (-- --check)"""
+    """Write the Dockerfiles that templates and pins give"""
     verb(session, "render")
 
 
 @nox.session
 def lock(session: nox.Session) -> None:
-    """Resolve every lock anew: requirements.lock, and those of the pins (-- PIN…: these only)"""
+    """Resolve requirements.lock and every lock of the pins anew"""
     if not session.posargs:
         options = (
             "--quiet --upgrade --universal --python-version 3.11 --fork-strategy fewest --generate-hashes --group dev"
@@ -176,60 +184,67 @@ def lock(session: nox.Session) -> None:
 
 @nox.session(name="update-pins")
 def update_pins(session: nox.Session) -> None:
-    """Find newer versions of the pins, prove them, take them over (-- --verify --apply|--branch NAME)"""
+    """Find newer versions of the pins, prove them, take them over"""
     verb(session, "update-pins")
 
 
 @nox.session(name="check-pins")
 def check_pins(session: nox.Session) -> None:
-    """Ask every route of every pin whether it still serves the pinned content; for cron (-- --strict)"""
+    """Ask every route of every pin whether it still serves"""
     verb(session, "check-pins")
 
 
 @nox.session
 def ci(session: nox.Session) -> None:
-    """Write the workflows of both forges into ci/; install those of one (-- --forge gitea|github --check --force)"""
+    """Write the workflows of both forges, install those of one"""
     verb(session, "ci")
 
 
 @nox.session
 def matrix(session: nox.Session) -> None:
-    """What is to be built on which runner, as JSON for a forge's matrix (-- --registry HOST/NAME --since COMMIT)"""
+    """What is to be built on which runner, as JSON"""
     verb(session, "matrix")
 
 
 @nox.session(name="ci-job")
 def ci_job(session: nox.Session) -> None:
-    """One job of a workflow (-- build|audit|gpu IMAGE --target T; -- checks|check-pins|update-pins|bisect|rollback)"""
+    """Do one job of a workflow, as a runner of the forge does"""
     verb(session, "ci-job")
 
 
 @nox.session
 def bench(session: nox.Session) -> None:
-    """Measure the pipeline's own speed against what README.md promises (-- BENCH…)"""
+    """Measure the pipeline's speed against what docs/measured.md promises"""
     verb(session, "bench")
 
 
 @nox.session
 def tests(session: nox.Session) -> None:
-    """Run the tests; a small image goes through every stage on each engine that answers (-- PYTEST OPTIONS)"""
+    """Run the tests of this repository (-- PYTEST OPTIONS)"""
     if os.geteuid() == 0:
         run(session, "python", "-m", "spark_images", "doctor", "--install", quiet=True)
-    run(session, "python", "-m", "pytest", *session.posargs)
+    # Two at a time, a file each: tests often wait. The long ones come first, in the order of pyproject.toml.
+    at_once = ("--numprocesses=2", "--dist=loadfile", "--no-loadscope-reorder")
+    run(session, "python", "-m", "pytest", *at_once, *session.posargs)
 
 
 @nox.session(name="e2e-gitea")
 def e2e_gitea(session: nox.Session) -> None:
-    """Run the workflows on a real Gitea on this machine, from push to promotion; see docs/e2e-gitea.md (-- -s)"""
+    """Run the workflows on a real Gitea here: docs/e2e-gitea.md"""
     run(session, "python", "-m", "pytest", "tests/e2e", "-v", "-x", *session.posargs)
 
 
 @nox.session
 def lint(session: nox.Session) -> None:
-    """Check the form of everything that is written here, and that generated files are current"""
+    """Check the form of all files, and of generated ones (-- CHECKER…)"""
     ensure_environment(session)
-    failed = []
-    for program, *arguments in lint_commands():
+    failed, commands = [], list(lint_commands())
+    known = list(dict.fromkeys(command[0] for command in commands))
+    if unknown := [name for name in session.posargs if name not in known]:
+        session.error(f"no checker `{unknown[0]}`; there are {', '.join(known)}")
+    for program, *arguments in commands:
+        if program not in (session.posargs or known):
+            continue
         path = BIN / program if (BIN / program).exists() else program
         try:
             session.run(str(path), *arguments, external=True, silent=True)

@@ -12,11 +12,18 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
+from spark_images.cache import Cache
 from spark_images.engine.base import Engine
+from spark_images.oci import Layout, read_layout
+from spark_images.pins import ImagePin
+from spark_images.project import Project
+from spark_images.store import Store
 from spark_images.tree import write_tree
 
 REPOSITORY = Path(__file__).parents[2]
 ARCHES = {"x86_64": "amd64", "aarch64": "arm64"}
+shared: Path | None = None  # a folder in which pipelines keep what they fetch, and the roots that they make of it
+caches: set[Path] = set()  # of pipelines so far: what builds with them leave in engines is not theirs to remove
 
 
 @dataclass(frozen=True)
@@ -47,6 +54,10 @@ class Pipeline:
     @property
     def cache(self) -> Path:
         return Path(self.env["SPARK_IMAGES_CACHE"])
+
+    @property
+    def store(self) -> Store:
+        return Store(Cache.from_env(self.env).store)
 
     def misbehave(self, shell: str) -> None:
         """Make the compile step run these shell lines first, as a change of the source pin."""
@@ -80,6 +91,8 @@ def make_pipeline(folder: Path, cache: Path, image: str = "hello") -> Pipeline:
     """The project of the image in a new folder, pinned and rendered."""
     project = folder / "project"
     shutil.copytree(Path(__file__).parent / ("project" if image == "hello" else f"project_{image}"), project)
+    if image != "hello":
+        shutil.copy(Path(__file__).parent / "unit.cpp", project / "source")
     shutil.copy(REPOSITORY / "templates" / "stages.j2", project / "templates")
     for script in ("step", "prove_isolation", "memgate"):
         shutil.copy(REPOSITORY / "scripts" / script, project / "scripts")
@@ -89,9 +102,35 @@ def make_pipeline(folder: Path, cache: Path, image: str = "hello") -> Pipeline:
         f"here: {{platform: linux/{ARCHES[platform.machine()]}, cpu-architecture: native, "
         "unified-memory: false, description: this machine}\n"
     )
-    pipeline = Pipeline(project, {**os.environ, "SPARK_IMAGES_CACHE": str(cache), "NO_COLOR": "1"}, image)
+    env = {**os.environ, "SPARK_IMAGES_CACHE": str(cache), "NO_COLOR": "1"}
+    if shared:
+        env["SPARK_IMAGES_STORE"] = str(shared / "store")
+        share_roots(cache)
+    pipeline = Pipeline(project, env, image)
     pipeline.pin_source()
     return pipeline
+
+
+def rests_under_300_mib(says: str) -> str:
+    """Lines for a step that is to be killed in a build with that cap, and not in one with another."""
+    return f'[ "$MEMORY_MIB" != 300 ] || {{ echo {says}; sleep 600; }}\n'
+
+
+def share_roots(cache: Path) -> None:
+    """Make a new cache find the roots that others have made of .debs."""
+    assert shared
+    caches.add(cache)
+    (shared / "roots").mkdir(parents=True, exist_ok=True)
+    cache.mkdir(parents=True, exist_ok=True)
+    if not (cache / "roots").exists():
+        (cache / "roots").symlink_to(shared / "roots")
+
+
+def base_of(pipeline: Pipeline, name: str) -> Layout:
+    """The image that a build of this pipeline has stood on, by its pin."""
+    pin = Project(pipeline.project).pins[name]
+    assert isinstance(pin, ImagePin)
+    return read_layout(next((pipeline.cache / "roots").glob(f"{pin.digest.removeprefix('sha256:')}-linux-*")))
 
 
 def output_of(engine: Engine, reference: str) -> str:

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import os
-import shutil
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from pipeline import Pipeline
+from pipeline import Pipeline, share_roots
 
 from spark_images.bench.machines import Machine
 from spark_images.cache import Cache
@@ -43,13 +41,7 @@ def runner_on(machine: Machine, pipeline: Pipeline) -> Runner:
     return Runner(pipeline.project, dict(machine.env), pipeline.image, machine.inside)
 
 
-def runner_beside(pipeline: Pipeline, cache: Path, *, store: Path, roots: Path | None = None) -> Runner:
-    """One with a cache of its own on this network. roots: of another cache, to save their assembly."""
-    cache.mkdir(parents=True)
-    if roots:
-        shutil.copytree(roots, cache / "roots", copy_function=os.link)
-    return Runner(
-        pipeline.project,
-        {**pipeline.env, "SPARK_IMAGES_CACHE": str(cache), "SPARK_IMAGES_STORE": str(store)},
-        pipeline.image,
-    )
+def runner_beside(pipeline: Pipeline, cache: Path) -> Runner:
+    """One with a cache of its own on this network; what was fetched and made of .debs it shares, as it costs time."""
+    share_roots(cache)
+    return Runner(pipeline.project, {**pipeline.env, "SPARK_IMAGES_CACHE": str(cache)}, pipeline.image)

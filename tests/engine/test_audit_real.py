@@ -18,12 +18,11 @@ from pipeline import REPOSITORY, Pipeline
 
 from spark_images.audit.run import Auditor
 from spark_images.cache import Cache
-from spark_images.cuobjdump import list_gpu_code
+from spark_images.cuobjdump import cuobjdump_of, list_gpu_code
 from spark_images.fetch import fetch
 from spark_images.pins import FileContent, IndexRoute
 from spark_images.project import Project
 from spark_images.store import Store
-from spark_images.verify import inspect_program
 
 # Small, and each another case: native code for 12.x, in one library and in several; of another platform with PTX alone,
 # and with architectures of one GPU.
@@ -54,7 +53,7 @@ def cache(tmp_path_factory: pytest.TempPathFactory) -> Cache:
 def real(cache: Cache) -> Auditor:
     """An auditor with this repository's knowledge and NVIDIA's cuobjdump."""
     project = Project(REPOSITORY)
-    return Auditor(project=project, cache=cache, cuobjdump=inspect_program(project, cache))
+    return Auditor(project=project, cache=cache, cuobjdump=cuobjdump_of(project, cache))
 
 
 def wheel(cache: Cache, named: tuple[str, str]) -> Path:

@@ -277,13 +277,13 @@ def test_loading_again_moves_the_name_to_the_other_image(bench: Bench, tmp_path:
             client.images.remove(identity, force=True)
 
 
-def test_image_id_answers_in_150_ms(engine: Engine) -> None:
+def test_image_id_takes_less_than_150_ms_of_a_core(engine: Engine) -> None:
     engine.image_id("localhost/spark-images/none:none")  # finds the engine
     times = []
     for _ in range(5):
-        began = time.monotonic()
+        began = sum(os.times()[:4])
         engine.image_id("localhost/spark-images/none:none")
-        times.append(time.monotonic() - began)
+        times.append(sum(os.times()[:4]) - began)
     assert min(times) < 0.15
 
 
@@ -596,7 +596,7 @@ def test_no_engine_says_what_was_tried(engine_caches: dict[str, Cache], tmp_path
     assert caught.value.what == "no build engine answers"
     assert caught.value.why[0] == f"tried docker: no engine answers on `{tmp_path}/none.sock`"
     assert caught.value.why[-1] == "tried podman: it is not installed"
-    assert "nox -s doctor" in caught.value.hint
+    assert "./noxw -s doctor" in caught.value.hint
 
 
 def test_a_daemon_on_another_machine_is_refused(engine_caches: dict[str, Cache], tmp_path: Path) -> None:
@@ -678,15 +678,17 @@ def test_a_program_that_is_too_old_is_named_with_what_is_needed(
     assert caught.value.what == expected
 
 
-def test_choosing_takes_less_than_300_ms_and_no_docker_sdk(engine: Engine, engine_caches: dict[str, Cache]) -> None:
+def test_choosing_takes_less_than_300_ms_of_a_core_and_no_docker_sdk(
+    engine: Engine, engine_caches: dict[str, Cache]
+) -> None:
     code = """
-        import os, sys, time
+        import os, sys
         from pathlib import Path
         from spark_images.cache import Cache
-        began = time.monotonic()
+        began = sum(os.times()[:4])
         from spark_images.engine import choose_engine
         choose_engine(sys.argv[1], cache=Cache(Path(sys.argv[2])), buildkit_image="x", env=os.environ)
-        print(time.monotonic() - began, "docker" in sys.modules, "requests" in sys.modules)
+        print(sum(os.times()[:4]) - began, "docker" in sys.modules, "requests" in sys.modules)
     """
     command = [sys.executable, "-c", textwrap.dedent(code), engine.name, str(engine_caches[engine.name].root)]
     taken, *imported = subprocess.check_output(command, env=SOURCE, text=True).split()

@@ -180,6 +180,7 @@ def gone(pids: list[int], within_s: float = 5) -> bool:
     return not any(Path(f"/proc/{pid}").exists() for pid in pids)
 
 
+@pytest.mark.alone  # others' memory, come and gone, would move the host across the floor
 def test_a_build_stands_still_while_a_hog_holds_the_memory_and_then_goes_on(bench: Bench, tmp_path: Path) -> None:
     bench.ticks("hog beside it", 60)
     with frozen_by_hog(bench, tmp_path) as frozen:
@@ -197,6 +198,7 @@ def test_a_build_stands_still_while_a_hog_holds_the_memory_and_then_goes_on(benc
     assert not bench.note.exists()
 
 
+@pytest.mark.alone
 def test_a_build_that_gets_no_memory_back_is_stopped_and_names_the_hog(bench: Bench, tmp_path: Path) -> None:
     bench.ticks("hog that stays", 600)
     with frozen_by_hog(bench, tmp_path, timeout_s=2) as frozen:

@@ -12,14 +12,12 @@ import pytest
 from pipeline import REPOSITORY, Pipeline, make_pipeline
 from wheels import make_wheel
 
-from spark_images.cache import Cache
 from spark_images.engine.base import Engine
 from spark_images.layers import Layer
 from spark_images.locks import LockedWheel
 from spark_images.oci import read_layout
 from spark_images.pins import RequirementsPin
 from spark_images.project import Project
-from spark_images.store import Store
 from spark_images.wheel_lock import write_wheels_lock
 
 CUDA = "nvidia/cu13/lib/lib{}.so.13"
@@ -97,7 +95,7 @@ def release(project: Pipeline, day: int) -> None:
         project_name, version = file.name.split("-")[:2]
         content = file.read_bytes()
         sha256 = hashlib.sha256(content).hexdigest()
-        Store(Cache(project.cache).store).add_file(file, f"sha256:{sha256}")
+        project.store.add_file(file, f"sha256:{sha256}")
         locked.append(
             LockedWheel(
                 project=project_name.replace("_", "-"),

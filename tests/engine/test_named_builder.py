@@ -105,9 +105,7 @@ def pipeline(tmp_path: Path, daemon: Daemon) -> Pipeline:
     return made
 
 
-def test_a_named_builder_gives_the_digest_of_our_own_and_is_left_as_it_is(
-    pipeline: Pipeline, daemon: Daemon, buildkit_image: str
-) -> None:
+def test_a_named_builder_gives_the_digest_of_our_own_and_is_left_as_it_is(pipeline: Pipeline, daemon: Daemon) -> None:
     built = pipeline("build", "hello", "--memory", "512MiB")
     assert built.returncode == 0, built.stderr
     record = next(pipeline.cache.glob("records/*/started.json"))
@@ -118,7 +116,6 @@ def test_a_named_builder_gives_the_digest_of_our_own_and_is_left_as_it_is(
     del pipeline.env[BUILDER]
     again = pipeline("build", "hello", "--engine", "docker", "--memory", "512MiB", "--rebuild")  # compares digests
     assert again.returncode == 0, again.stderr
-    choose_engine("docker", cache=Cache(pipeline.cache), buildkit_image=buildkit_image, env=os.environ).drop_caches()
 
 
 def test_the_daemon_answers_the_probe_of_its_pod_and_nobody_without_a_certificate(daemon: Daemon) -> None:
@@ -126,7 +123,7 @@ def test_the_daemon_answers_the_probe_of_its_pod_and_nobody_without_a_certificat
     pod = next(document for document in manifest if document["kind"] == "StatefulSet")["spec"]["template"]["spec"]
     assert "linux/" in docker("exec", daemon.container, *pod["containers"][0]["readinessProbe"]["exec"]["command"])
     port = docker("port", daemon.container, "1234/tcp").rpartition(":")[2]
-    asked = ["openssl", "s_client", "-connect", f"127.0.0.1:{port}", "-alpn", "h2"]
+    asked = ["openssl", "s_client", "-ign_eof", "-connect", f"127.0.0.1:{port}", "-alpn", "h2"]  # its word comes last
     said = subprocess.run(asked, input=b"", capture_output=True, timeout=60)
     assert b"certificate required" in said.stdout + said.stderr
 

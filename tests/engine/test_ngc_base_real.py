@@ -13,18 +13,16 @@ from pathlib import Path
 import packaging
 import pytest
 import yaml
-from pipeline import ARCHES, REPOSITORY, Pipeline, make_pipeline, output_of
+from pipeline import ARCHES, REPOSITORY, Pipeline, base_of, make_pipeline, output_of
 from registries import DEBIANS, DISTRIBUTION, distribution, push_foundation
 from wheels import make_wheel
 
-from spark_images.cache import Cache
 from spark_images.engine.base import Engine
 from spark_images.locks import LockedWheel
 from spark_images.oci import read_layout
 from spark_images.pins import RequirementsPin
 from spark_images.project import Project
 from spark_images.record import read_records
-from spark_images.store import Store
 from spark_images.wheel_lock import write_wheels_lock
 
 PYTHON = "3.11"  # Debian's
@@ -113,7 +111,7 @@ class App:
 
     def build(self, engine: Engine, *, numpy: str = "2.1.0", compiled: str = "") -> subprocess.CompletedProcess[str]:
         """numpy: what pins.yaml says of the base. compiled: a file that the compile brings."""
-        root, store = self.made.project, Store(Cache(self.made.cache).store)
+        root, store = self.made.project, self.made.store
         sdist = root / "app-1.0.tar.gz"
         sdist.write_bytes(b"an sdist that nobody opens")
         sha256 = hashlib.sha256(sdist.read_bytes()).hexdigest()
@@ -224,7 +222,7 @@ def test_it_stands_on_the_base_without_what_had_to_make_room(app: App, engine: E
         **{"user": 10001, "owner": 10001, "constraint": "/x"},
     }
     layout = read_layout(app.made.cache / "images" / plan_id)
-    base = read_layout(next((app.made.cache / "roots").glob("*-linux-*")))
+    base = base_of(app.made, "foundation")
     assert [one.digest for one in layout.layers][: len(base.layers)] == [one.digest for one in base.layers]
     cleared, *copied = (one.created_by for one in layout.layers[len(base.layers) :])
     assert cleared.startswith("/spark/scripts/step clear ")
@@ -238,8 +236,10 @@ def test_it_stands_on_the_base_without_what_had_to_make_room(app: App, engine: E
         ({"compiled": "triton/__init__.py"}, "triton was pytorch-triton 3.6.0+git1"),
     ],
 )
-def test_what_would_be_wrong_in_it_ends_the_build(app: App, engine: Engine, change: dict[str, str], why: str) -> None:
-    built = app.build(engine, **change)
+def test_what_would_be_wrong_in_it_ends_the_build(
+    app: App, default_engine: Engine, change: dict[str, str], why: str
+) -> None:
+    built = app.build(default_engine, **change)
 
     assert built.returncode != 0
     assert f"ngc_base: {why}" in built.stderr

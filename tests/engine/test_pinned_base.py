@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from pipeline import Pipeline, make_pipeline, output_of
+from pipeline import Pipeline, base_of, make_pipeline, output_of
 from registries import DEBIANS, DISTRIBUTION, distribution, push_foundation
 
 from spark_images.engine.base import Engine
@@ -59,7 +59,7 @@ def build(project: Pipeline, engine: Engine, *arguments: str) -> Layout:
 
 def test_its_layers_stay_and_its_environment_and_entry_point_hold(project: Pipeline, engine: Engine) -> None:
     layout = build(project, engine, "--rebuild")  # another digest than the other engine's would be an error
-    base = read_layout(next((project.cache / "roots").glob("*-linux-*")))
+    base = base_of(project, "foundation")
     assert [one.digest for one in layout.layers][: len(base.layers)] == [one.digest for one in base.layers]
     assert layout.config["config"]["Env"] == ["PATH=/opt/hello:/usr/bin:/bin", "GREETING=from above", "ADDED=yes"]
     assert layout.config["config"]["Entrypoint"] == ["/opt/hello/hello"]

@@ -11,7 +11,6 @@ from pipeline import make_pipeline
 from runners import Runner, runner_beside
 
 from spark_images.bench.compiling import CacheUse, cache_counts
-from spark_images.cache import Cache
 from spark_images.compile_cache.index import read_index, unseal
 from spark_images.engine.base import Engine
 
@@ -19,34 +18,25 @@ from spark_images.engine.base import Engine
 class Fleet:
     """Runners of one project, each with a cache of its own, all with one store of ccache's entries."""
 
-    def __init__(self, folder: Path, engine: Engine, store: Path, entries: FileStore, buildkit_image: str) -> None:
+    def __init__(self, folder: Path, engine: Engine, entries: FileStore) -> None:
         self._pipeline = make_pipeline(folder, folder / "unused", "cached")
-        self._engine, self._folder, self._store, self._buildkit_image = engine, folder, store, buildkit_image
+        self._engine, self._folder = engine, folder
         self.entries = entries
         self.runners: list[Runner] = []
 
     def first_build(self) -> tuple[Runner, str]:
         """A new runner that has built the image, and what that said."""
-        # What the first has assembled of .debs the others find, as it costs time and is not what is tested.
-        roots = self.runners[0].cache / "roots" if self.runners else None
-        cache = self._folder / f"runner{len(self.runners)}"
-        made = runner_beside(self._pipeline, cache, store=self._store, roots=roots)
+        made = runner_beside(self._pipeline, self._folder / f"runner{len(self.runners)}")
         self.runners.append(made.with_env(SPARK_IMAGES_CCACHE_REMOTE=self.entries.url))
         done = self.runners[-1]("build", "cached", "--engine", self._engine.name, "--memory", "1GiB")
         assert done.returncode == 0, done.stderr
         return self.runners[-1], done.stderr
 
-    def drop(self) -> None:
-        for runner in self.runners:
-            runner.drop(self._engine.name, self._buildkit_image)
-
 
 @pytest.fixture
-def fleet(tmp_path: Path, engine: Engine, engine_caches: dict[str, Cache], buildkit_image: str) -> Iterator[Fleet]:
+def fleet(tmp_path: Path, engine: Engine) -> Iterator[Fleet]:
     with serve_files(tmp_path / "entries") as entries:
-        made = Fleet(tmp_path, engine, engine_caches["podman"].store, entries, buildkit_image)
-        yield made
-        made.drop()
+        yield Fleet(tmp_path, engine, entries)
 
 
 def compiled(runner: Runner) -> CacheUse:

@@ -14,13 +14,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from pipeline import make_pipeline
+from pipeline import make_pipeline, rests_under_300_mib
 from processes import command_of, guards_below
 from registries import DEBIANS, DISTRIBUTION
 from runners import Runner, runner_on
 
 from spark_images.bench.machines import SWITCH, Machine, machines, unable
-from spark_images.cache import Cache
 from spark_images.engine import guard
 from spark_images.engine.base import Engine
 
@@ -45,8 +44,8 @@ class Pair:
 
 
 @pytest.fixture
-def pair(tmp_path: Path, engine: Engine, engine_caches: dict[str, Cache], buildkit_image: str) -> Iterator[Pair]:
-    store = engine_caches["podman"].store
+def pair(tmp_path: Path, engine: Engine, buildkit_image: str) -> Iterator[Pair]:
+    store = tmp_path / "volume"
     pipeline = make_pipeline(tmp_path, tmp_path / "unused", "hello")
     with ExitStack() as stack:
         switch, *two = stack.enter_context(machines(tmp_path / "machines", 2, pipeline.env, store=store))
@@ -136,8 +135,8 @@ def test_what_one_builds_and_pushes_the_other_verifies_pulls_takes_over_and_buil
 
 @by_podman
 def test_the_job_of_a_killed_runner_is_taken_by_the_other_and_nothing_stays_locked(pair: Pair) -> None:
-    pair.first.misbehave("echo resting until it is killed; sleep 6\n")
-    running = pair.first.start("build", "hello", "--engine", pair.engine, "--memory", "512MiB")
+    pair.first.misbehave(rests_under_300_mib("resting until it is killed"))
+    running = pair.first.start("build", "hello", "--engine", pair.engine, "--memory", "300MiB")
     assert running.stdout is not None
     last = time.monotonic() + 120
     while "resting until it is killed" not in "".join(

@@ -241,6 +241,14 @@ def test_extended_attributes_of_a_file_are_on_all_its_names(canonical: Canonical
     assert [(e.name, e.pax_headers) for e in entries(layout)] == [(name, {"SCHILY.xattr.user.x": "y"}) for name in "ab"]
 
 
+def test_the_order_in_which_attributes_come_does_not_count(canonical: Canonical) -> None:
+    names = ("SCHILY.xattr.user.a", "SCHILY.xattr.user.b")
+    orders = (names, names[::-1])
+    made = [canonical([file("a", b"x", pax_headers=dict.fromkeys(order, "y"))]) for order in orders]
+    assert made[0].manifest_digest == made[1].manifest_digest
+    assert list(entries(made[0])[0].pax_headers) == list(names)
+
+
 def test_two_files_that_become_one_are_kept(canonical: Canonical, base: Layout) -> None:
     links = [file("usr/share/one", b"1"), hardlink("usr/share/two", "usr/share/one")]
 

@@ -6,6 +6,7 @@ import argparse
 import hashlib
 import json
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -19,10 +20,13 @@ from small_project import make_project
 
 from spark_images import cli
 from spark_images.engine.base import EngineFacts
-from spark_images.errors import InterruptedByUser, SparkImagesError
+from spark_images.errors import FileError, SparkImagesError
+from spark_images.errors_page import errors
 from spark_images.verbs import machine
 
-SOURCE = Path(__file__).parents[2] / "src"
+ROOT = Path(__file__).parents[2]
+SOURCE = ROOT / "src"
+NOXFILE = (ROOT / "noxfile.py").read_text()
 VERBS = (
     *(
         "audit",
@@ -160,6 +164,40 @@ def test_the_verbs_that_are_tested_here_are_all_that_there_are() -> None:
     assert sorted(verbs.choices) == sorted(VERBS)
 
 
+def parsers() -> dict[str, argparse.ArgumentParser]:
+    (verbs,) = (action for action in cli._parser()._actions if isinstance(action, argparse._SubParsersAction))
+    return verbs.choices
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_every_option_says_what_it_is_for(verb: str) -> None:
+    assert [action.dest for action in parsers()[verb]._actions if not action.help] == []
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_the_example_of_every_verb_is_a_session_with_options_that_it_takes(verb: str) -> None:
+    example = parsers()[verb].epilog or ""
+    session, *words = shlex.split(example.removeprefix("example: ./noxw -s ").replace(" -- ", " ", 1))
+    image = session.removeprefix(verb).removeprefix("-")
+    if verb == "learn":
+        image = ""
+    options = cli._read([verb, *([image] if image else []), *words])
+    assert options.verb == verb
+    assert f'"{verb}"' in NOXFILE or f"def {verb}(" in NOXFILE
+    assert not image or (ROOT / "images" / image / "image.yaml").exists()
+
+
+def test_what_stands_after_the_second_dashes_is_for_pytest(run: Run) -> None:
+    assert cli._read(["test", "hello", "--engine", "podman", "--", "-k", "server"]).pytest == ["-k", "server"]
+    assert "takes nothing after `--`" in run("plan", "hello", "--", "x").err
+
+
+def test_a_file_in_a_folder_that_is_not_there_is_refused_before_the_work(run: Run, tmp_path: Path) -> None:
+    said = run("report", "memory", "--svg", str(tmp_path / "none/memory.svg"))
+    assert said.status == 2
+    assert f"there is no folder {tmp_path / 'none'}" in said.err
+
+
 # --- the project's files ----------------------------------------------------------------------------------------------
 
 
@@ -193,7 +231,7 @@ def test_a_stale_lock_has_a_status_of_its_own(run: Run, project: Path) -> None:
     assert run("render").status == 0
     said = run("plan", "hello")
     assert said.status == 11
-    assert "hint: remake it with `nox -s lock`" in said.err
+    assert "hint: make it with `./noxw -s lock -- " in said.err
 
 
 # --- plan, render, report ---------------------------------------------------------------------------------------------
@@ -259,7 +297,7 @@ def test_testing_an_image_that_is_not_built_says_how_to_build_it(run: Run, monke
     monkeypatch.setattr("spark_images.doctor.require", lambda *needs, **facts: None)
     said = run("test", "hello")
     assert said.status == 2
-    assert "hint: build it: `nox -s build-hello`" in said.err
+    assert "hint: build it: `./noxw -s build-hello`" in said.err
 
 
 @pytest.mark.parametrize("verb", ["build", "reproduce", "test"])
@@ -324,21 +362,7 @@ def test_more_memory_than_there_is_is_refused_before_anything_is_fetched(
 # --- how it ends ------------------------------------------------------------------------------------------------------
 
 
-def families(base: type[SparkImagesError] = SparkImagesError) -> list[type[SparkImagesError]]:
-    """Every error class of the package, those outside errors.py included."""
-    return [base, *(kind for child in base.__subclasses__() for kind in families(child))]
-
-
-def test_every_error_has_an_exit_status_of_its_own() -> None:
-    statuses = [kind.exit_status for kind in families()]
-    assert all("exit_status" in vars(kind) for kind in families())
-    assert len(set(statuses)) == len(statuses)
-    # 0 is success, 124 to 127 and 129 and more are those of timeout, of shells and of signals
-    assert all(0 < kind.exit_status < 124 for kind in families() if kind is not InterruptedByUser)
-    assert InterruptedByUser.exit_status == 128 + signal.SIGINT
-
-
-@pytest.mark.parametrize("kind", families(), ids=lambda kind: kind.__name__)
+@pytest.mark.parametrize("kind", errors(), ids=lambda kind: kind.__name__)
 def test_an_error_is_shown_on_stderr_and_ends_with_its_status(
     run: Run, monkeypatch: pytest.MonkeyPatch, kind: type[SparkImagesError]
 ) -> None:
@@ -352,6 +376,14 @@ def test_an_error_is_shown_on_stderr_and_ends_with_its_status(
     assert run("report") == Said(
         kind.exit_status, "", "error: it `failed`\n  a fact\n  because: the disk is on fire\n\nhint: do this\n"
     )
+
+
+def test_a_cause_that_the_error_has_told_is_not_told_again() -> None:
+    error = SparkImagesError("templates/a.j2:3: `nix` is undefined")
+    error.__cause__ = KeyError("another")
+    assert "because: 'another'" in error.render()
+    error.__cause__ = NameError("`nix` is undefined")
+    assert "because" not in error.render()
 
 
 def test_an_error_in_the_program_itself_is_not_hidden(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -421,7 +453,7 @@ def test_the_module_is_a_program(project: Path) -> None:
 def test_a_cache_that_cannot_be_made_is_named_with_the_way_out(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SPARK_IMAGES_CACHE", "/dev/null/cache")
     said = run("fetch")
-    assert said.status == 1
+    assert said.status == FileError.exit_status
     assert said.err == (
         "error: `/dev/null/cache/store`: not a directory\n\n"
         "hint: `SPARK_IMAGES_CACHE` names another folder for the cache\n"

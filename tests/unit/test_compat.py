@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from values import GB10
 
-from spark_images.compat.check import Fit, Refusal, check, cuda_choice, series, torch_fit, unmet_by_alpha
+from spark_images.compat.check import Fit, Refusal, check, cuda_choice, series, torch_fit
 from spark_images.compat.facts import HandOver
 from spark_images.compat.file import read_facts
 from spark_images.compat.release import flashinfer_release, ngc_base, ranges, vllm_release
@@ -137,27 +137,6 @@ def test_ranges_have_no_gaps() -> None:
 def test_an_alpha_of_nvidia_counts_as_its_series() -> None:
     assert [series(torch) for torch in ("2.10.0a0+a36e1d39eb", "2.10.0", "2.9.1")] == [(2, 10), (2, 10), (2, 9)]
     assert torch_fit(FACTS.vllm, vllm_release(FACTS.vllm, "0.17.1"), "2.10.0a0") is Fit.GOOD
-
-
-@pytest.mark.parametrize(
-    ("requirement", "installed", "unmet"),
-    [
-        ("torch>=2.10", "2.10.0a0+a36e1d39eb.nv26.01", True),
-        ("torch>=2.10.0a0", "2.10.0a0+a36e1d39eb.nv26.01", False),
-        ("torch>=2.9", "2.10.0a0+a36e1d39eb.nv26.01", False),
-        ("torch", "2.10.0a0", False),
-        ("torch>=2.11", "2.10.0a0", False),  # unmet, but not because of the alpha
-        ("torch>=2.10", "2.10.0", False),
-        ("torch==2.10.0", "2.10.0a0", True),
-    ],
-)
-def test_a_requirement_that_only_the_alpha_fails_is_found(requirement: str, installed: str, unmet: bool) -> None:
-    assert unmet_by_alpha(requirement, installed) is unmet
-
-
-def test_what_is_no_requirement_is_refused() -> None:
-    with pytest.raises(UsageError, match="`torch >=` is no requirement"):
-        unmet_by_alpha("torch >=", "2.10.0a0")
 
 
 # --- what goes together -----------------------------------------------------------------------------------------------

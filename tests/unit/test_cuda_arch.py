@@ -12,17 +12,13 @@ from spark_images.cuda_arch import (
     Run,
     Variant,
     best_run,
-    cmake_list,
     cuda_of_driver,
     first_cuda,
     flashinfer_list,
     isa_of_driver,
-    nvcc_flags,
     parse_arch,
-    parse_cmake_list,
     parse_torch_list,
     run_of,
-    torch_list,
 )
 from spark_images.errors import ConfigError
 
@@ -69,39 +65,13 @@ def test_a_suffix_that_its_generation_lacks_is_refused(text: str, first: str) ->
         parse_arch(text)
 
 
-def test_what_code_sees_of_its_architecture_has_no_variant() -> None:
-    assert [parse_arch(text).macro for text in ("12.0f", "12.0", "12.1a", "9.0a")] == [1200, 1200, 1210, 900]
-
-
 def test_torchs_list_asks_for_ptx_only_where_it_says_so() -> None:
     codes = parse_torch_list("8.0+PTX;12.0f 12.1a")
     assert codes == (cubin("8.0"), ptx("8.0"), cubin("12.0f"), cubin("12.1a"))
-    assert torch_list(codes) == "8.0+PTX;12.0f;12.1a"
 
 
-def test_torchs_list_cannot_say_ptx_alone() -> None:
-    with pytest.raises(ConfigError, match=r"PTX of `9\.0`"):
-        torch_list([cubin("8.0"), ptx("9.0")])
-
-
-def test_cmakes_list_asks_for_both_unless_it_says_which() -> None:
-    codes = parse_cmake_list("121a-real;90-virtual;80")
-    assert codes == (cubin("12.1a"), ptx("9.0"), cubin("8.0"), ptx("8.0"))
-    assert cmake_list(codes) == "121a-real;90-virtual;80-real;80-virtual"
-
-
-@pytest.mark.parametrize("text", ["121a-reel", "native", "", "121a real"])
-def test_what_cmake_does_not_know_is_refused(text: str) -> None:
-    with pytest.raises(ConfigError):
-        parse_cmake_list(text)
-
-
-def test_each_tool_is_told_in_its_own_words() -> None:
+def test_flashinfer_is_told_in_its_own_words() -> None:
     assert flashinfer_list([parse_arch("12.1a"), parse_arch("9.0a")]) == "12.1a 9.0a"
-    assert nvcc_flags([cubin("12.1a"), ptx("8.0")]) == (
-        "-gencode=arch=compute_121a,code=sm_121a",
-        "-gencode=arch=compute_80,code=compute_80",
-    )
 
 
 @pytest.mark.parametrize(

@@ -501,7 +501,7 @@ def test_noise_beside_the_error_never_changes_the_diagnosis(name: str, before: l
     ("name", "kind", "hint"),
     [
         ("network-buildkit.log", BuildError, "pin what it wanted from `github.com` in pins.yaml"),
-        ("disk_full-podman.log", DiskFullError, "nox -s prune"),
+        ("disk_full-podman.log", DiskFullError, "./noxw -s prune"),
         ("not_isolated-podman.log", IsolationError, "--network none"),
         ("cap_not_proved-buildkit.log", IsolationError, "--no-memory-limit"),
         ("copy_missing-podman.log", EngineError, "replay.sh"),

@@ -219,7 +219,7 @@ def test_the_misspelt_key_for_which_a_mapping_is_abandoned_is_named(file: Path) 
         read_abandoned(file, "knd: b\nother: c")
 
 
-def test_a_lock_of_400_lines_is_read_in_less_than_50_ms(file: Path) -> None:
+def test_a_lock_of_400_lines_takes_less_than_50_ms_of_a_core(file: Path) -> None:
     lines = (
         f"- {{package: lib{number}, version: 1.2-{number}, arch: arm64, path: pool/main/l/lib{number}_1.2_arm64.deb, "
         f"sha256: {number:064x}, size: {number}, sets: [a, b]}}\n"
@@ -227,13 +227,13 @@ def test_a_lock_of_400_lines_is_read_in_less_than_50_ms(file: Path) -> None:
     )
     file.write_text("debs:\n" + "".join(lines))
     times = []
-    for _ in range(5):  # the best of five, because other programs run as well
-        start = time.perf_counter()
+    for _ in range(5):
+        start = time.process_time()
         with reading(file) as top:
             for item in top.items("debs"):
                 section = item.section()
                 for key in ("package", "version", "arch", "path", "sha256", "size"):
                     section.value(key, forms.RELATIVE_PATH)
                 section.values("sets", forms.NAME)
-        times.append(time.perf_counter() - start)
+        times.append(time.process_time() - start)
     assert min(times) < 0.05

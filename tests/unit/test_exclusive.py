@@ -50,6 +50,19 @@ def test_who_waits_is_told_first_and_goes_on_when_the_holder_is_killed(tmp_path:
         assert holder.wait() == -9
 
 
+def test_the_file_goes_with_the_lock_and_who_waits_has_another_one(tmp_path: Path) -> None:
+    lock = tmp_path / "one.lock"
+    with another_holder(lock) as holder:
+
+        def let_go() -> None:
+            lock.unlink()  # as a holder does that ends in order
+            holder.kill()
+
+        with alone(lock, on_wait=let_go), try_alone(lock) as held:
+            assert not held
+    assert not lock.exists()
+
+
 def test_an_error_inside_gives_the_lock_back(tmp_path: Path) -> None:
     lock = tmp_path / "one.lock"
     try:

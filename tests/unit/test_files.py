@@ -71,7 +71,7 @@ def test_no_room_names_the_place_and_the_way_out(tmp_path: Path, number: int) ->
         raise OSError(number, os.strerror(number))
     assert f"no room left to write `{tmp_path}/not/there`" in caught.value.render()
     assert "5 MiB are needed; its file system has " in caught.value.render()
-    assert "nox -s prune" in caught.value.hint
+    assert "./noxw -s prune" in caught.value.hint
 
 
 def test_other_errors_stay_what_they_are(tmp_path: Path) -> None:

@@ -93,10 +93,10 @@ def test_what_is_frozen_ends_with_the_pipeline_also_where_the_command_ends_befor
         frozen.wait()
 
 
-def test_starting_under_guard_takes_less_than_200_ms(tmp_path: Path) -> None:
+def test_starting_under_guard_takes_less_than_200_ms_of_a_core(tmp_path: Path) -> None:
     times = []
     for _ in range(5):
-        began = time.monotonic()
+        began = sum(os.times()[:4])
         subprocess.run(guarded(["true"], tmp_path / "note"), check=True)
-        times.append(time.monotonic() - began)
+        times.append(sum(os.times()[:4]) - began)
     assert min(times) < 0.2

@@ -106,6 +106,6 @@ def test_an_nvidia_smi_that_fails_names_nobody(tmp_path: Path) -> None:
 
 def test_an_nvidia_smi_that_hangs_does_not_hold_us_up(tmp_path: Path) -> None:
     began = time.monotonic()
-    question = GpuQuestion(nvidia_smi(tmp_path, "exec sleep 3"))
+    question = GpuQuestion(nvidia_smi(tmp_path, "exec sleep 60"))
     assert question.answer(0.2) == ()
-    assert time.monotonic() - began < 2
+    assert time.monotonic() - began < 30

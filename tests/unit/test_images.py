@@ -206,6 +206,14 @@ def test_a_runtime_set_that_is_not_resolved_for_a_target_is_refused(tmp_path: Pa
     assert text == "runtime: set `pc` is not resolved for arm64, which target `gb10` is"
 
 
+def test_a_smoke_check_may_be_the_projects_own(tmp_path: Path) -> None:
+    (tmp_path / "scripts/smoke").mkdir(parents=True)
+    (tmp_path / "scripts/smoke/greets.py").write_text('if __name__ == "__main__":\n    run("greets", "", body)\n')
+    (tmp_path / "scripts/smoke/words.py").write_text('WORDS = ("hello",)\n')
+    assert read(tmp_path, changed("smoke", to=["greets", "cuda_kernel"])).smoke == ("greets", "cuda_kernel")
+    assert mistake(tmp_path, changed("smoke", to=["words"])).endswith("`greets`, got `words`")
+
+
 @pytest.mark.parametrize(
     ("place", "value", "text"),
     [
@@ -261,7 +269,11 @@ def test_a_runtime_set_that_is_not_resolved_for_a_target_is_refused(tmp_path: Pa
         ),
         ("compile.gib-per-job", "0", "compile.gib-per-job: expected a number of GiB, as `0.75`, got `0`"),
         ("compile.gib-per-job", "1e9", "compile.gib-per-job: expected a number of GiB, as `0.75`, got `1e9`"),
-        ("compile.sources", ["tools"], "compile.sources[0]: expected a pin of kind git or sdist, `hello`, got `tools`"),
+        (
+            "compile.sources",
+            ["tools"],
+            "compile.sources[0]: expected a pin of kind git, sdist or archive, `hello`, got `tools`",
+        ),
         ("runtime.user", "spark", "runtime.user: expected numbers of user and group, as `10001:10001`, got `spark`"),
         ("runtime.env", {"X": ""}, "runtime.env.X: expected a line of text that is not empty, got nothing"),
         (

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import fcntl
 import hashlib
 import io
 import json
@@ -69,30 +68,6 @@ def test_another_libzstd_is_an_error_that_says_what_is_needed(tmp_path: Path, mo
 
     assert "./noxw" in caught.value.hint
     assert [path.name for path in tmp_path.iterdir()] == ["root.tar"]
-
-
-def test_an_existing_layout_is_replaced(tmp_path: Path) -> None:
-    root_layout(tmp_path / "root", tar_of([file("old")]))
-
-    layout = root_layout(tmp_path / "root", tar_of([file("new")]))
-
-    assert read_layout(tmp_path / "root").manifest_digest == layout.manifest_digest
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["root", "root.tar"]
-
-
-def test_what_a_killed_writer_left_is_removed_and_a_living_writers_folder_stays(tmp_path: Path) -> None:
-    dead, living = tmp_path / ".x.1.layout-partial", tmp_path / ".x.2.layout-partial"
-    dead.mkdir()
-    (dead / "blob").write_text("half")
-    living.mkdir()
-    lock = os.open(living, os.O_RDONLY)
-    fcntl.flock(lock, fcntl.LOCK_EX)
-
-    root_layout(tmp_path / "root")
-
-    os.close(lock)
-    assert not dead.exists()
-    assert living.exists()
 
 
 def test_a_full_disk_names_the_place_and_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

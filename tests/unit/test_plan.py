@@ -10,7 +10,7 @@ import pytest
 from values import CONFIG, DEBS, GB10, HELLO, HELLO_PIN, PINS, WHEELS, toy_plan
 
 from spark_images.images import Toolkit
-from spark_images.pins import ImagePin
+from spark_images.pins import ArchivePin, ImagePin, UrlRoute
 from spark_images.plan import image_config
 from spark_images.plan_changes import differences
 
@@ -62,6 +62,15 @@ def test_a_targets_own_toolkit_takes_the_place_of_the_wheels() -> None:
     assert made.images == ((image_pin, "linux/amd64"),)
     assert dict(made.pins)["cuda-12"] == f"example.org/cuda:12@sha256:{'c' * 64}"
     assert "tools" not in dict(made.pins)
+
+
+def test_a_further_source_may_be_a_file_at_an_address() -> None:
+    route = UrlRoute(url="https://example.org/files/fix.patch")
+    fix = ArchivePin(name="fix", line=9, version="1", sha256="f" * 64, routes=(route,))
+    image = replace(HELLO, compile=replace(HELLO.compile, sources=("fix",)))
+    made = toy_plan(image=image, pins=replace(PINS, pins=(*PINS.pins, fix)))
+    assert {entry.path: entry.content.digest for entry in made.inputs}["sources/fix.patch"] == f"sha256:{'f' * 64}"
+    assert dict(made.pins)["fix"] == f"1 sha256:{'f' * 64}"
 
 
 def test_a_native_build_takes_no_cross_compiler() -> None:

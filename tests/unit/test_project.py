@@ -143,6 +143,12 @@ def test_a_missing_script_names_the_image_yaml_that_wants_it(project: Project) -
     )
 
 
+def test_a_project_without_a_pin_of_debian_packages_is_told_so(tmp_path: Path) -> None:
+    (tmp_path / "pins.yaml").write_text("schema: 1\n")
+    with pytest.raises(ConfigError, match="no pin of kind `debs`"):
+        _ = Project(tmp_path).debs_lock
+
+
 @pytest.mark.parametrize(
     ("old", "new", "lock"),
     [
@@ -155,7 +161,7 @@ def test_a_lock_of_another_pin_is_stale(project: Project, old: str, new: str, lo
     render(project.root)
     with pytest.raises(StaleLockError, match=lock) as caught:
         plan(edited)
-    assert caught.value.hint == "remake it with `nox -s lock`"
+    assert caught.value.hint.startswith("make it with `./noxw -s lock -- ")
 
 
 def test_buildkit_runs_from_its_pin(project: Project) -> None:

@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
+import time
+from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -11,11 +15,20 @@ from small_project import make_project
 from test_workfolder import another_process
 from values import DEBS, WHEELS
 
+from spark_images.bisect.answer import Answer, Cause
+from spark_images.bisect.journal import Journal
 from spark_images.cache import Cache
 from spark_images.errors import EngineError, StaleLockError
+from spark_images.exclusive import try_alone
 from spark_images.project import Project
 from spark_images.prune import clean, named_digests, prune
+from spark_images.record import Outcome, Result
+from spark_images.record_writer import RecordWriter
+from spark_images.search import Verdict
 from spark_images.store import Store
+
+OLD = "0" * 64  # a plan that is no longer anybody's
+AN_ANSWER = Answer(key="pin:hello=2", label="hello 2", verdict=Verdict.BAD, cause=Cause.CHECK)
 
 
 @pytest.fixture
@@ -44,6 +57,22 @@ def put(cache: Cache, data: bytes) -> str:
     arrived.write_bytes(data)
     Store(cache.store).add_file(arrived, digest)
     return digest
+
+
+def an_image(cache: Cache, plan_id: str, ending: str = "") -> Path:
+    """A layout as a build or a pull leaves one."""
+    layout = cache.images / f"{plan_id}{ending}"
+    layout.mkdir(parents=True)
+    (layout / "oci-layout").write_text("{}")
+    return layout
+
+
+def built(cache: Cache, plan_id: str, *, day: int) -> RecordWriter:
+    """The record of an attempt at a plan, begun on a day."""
+    return RecordWriter.start(
+        cache.records, plan_id=plan_id, image="hello", target="gb10", base="debian", plan={}, command=(),
+        engine=None, host={}, now=datetime(2026, 1, day, tzinfo=UTC),
+    )  # fmt: skip
 
 
 def name_in_pins(project: Project, letter: str, digest: str) -> Project:
@@ -84,7 +113,7 @@ def test_prune_keeps_what_a_pin_names_and_removes_the_rest(
 def test_prune_removes_the_assembled_roots(project: Project, cache: Cache) -> None:
     (cache.roots / "some-key").mkdir(parents=True)
     prune(project, cache=cache, dry_run=False)
-    assert not cache.roots.exists()
+    assert not [*cache.roots.iterdir()]
 
 
 def test_a_dry_run_removes_nothing_and_counts(
@@ -98,11 +127,60 @@ def test_a_dry_run_removes_nothing_and_counts(
     assert "would remove 1 objects" in capsys.readouterr().err
 
 
-def test_prune_leaves_images_and_records_alone(project: Project, cache: Cache) -> None:
-    for folder in (cache.images, cache.records):
-        (folder / "one").mkdir(parents=True)
+@pytest.mark.parametrize("ending", ["", ".differs-0123456789ab", "-0123456789ab"])
+def test_prune_removes_an_image_that_nothing_wants(project: Project, cache: Cache, ending: str) -> None:
+    layout = an_image(cache, OLD, ending)
+    prune(project, cache=cache, dry_run=True)
+    assert layout.is_dir()
     prune(project, cache=cache, dry_run=False)
-    assert (cache.images / "one").is_dir()
+    assert not layout.exists()
+    assert not [*cache.work.iterdir()]
+
+
+def test_prune_keeps_the_image_of_todays_plan_whichever_machine_builds_it(project: Project, cache: Cache) -> None:
+    image = project.image("hello")
+    target, base = project.variant(image, None, None)
+    plans = [project.plan(image, target, base, builder=f"linux/{arch}").plan_id for arch in ("amd64", "arm64")]
+    layouts = [an_image(cache, plan) for plan in plans]
+    prune(project, cache=cache, dry_run=False)
+    assert len(set(plans)) == 2
+    assert all(layout.is_dir() for layout in layouts)
+
+
+def test_of_other_plans_prune_keeps_what_was_built_last(project: Project, cache: Cache) -> None:
+    first, last, failed = (letter * 64 for letter in "123")
+    for day, plan_id in enumerate((first, last, failed), start=1):
+        with built(cache, plan_id, day=day) as record:
+            outcome = Outcome.FAILED if plan_id == failed else Outcome.BUILT
+            record.finish(Result(outcome=outcome, seconds=1.0))
+    layouts = [an_image(cache, plan_id) for plan_id in (first, last, failed)]
+    prune(project, cache=cache, dry_run=False)
+    assert [layout.is_dir() for layout in layouts] == [False, True, False]
+
+
+def test_prune_keeps_what_an_unfinished_bisect_has_tried(project: Project, cache: Cache) -> None:
+    journal = Journal.open(cache.records, "hello", {"good": "1", "bad": "2"})
+    journal.add(replace(AN_ANSWER, plan_id=OLD))
+    layout = an_image(cache, OLD)
+    prune(project, cache=cache, dry_run=False)
+    assert layout.is_dir()
+    (journal.folder / "report.json").write_text("{}")
+    prune(project, cache=cache, dry_run=False)
+    assert not layout.exists()
+
+
+def test_while_a_bisect_runs_no_image_goes(project: Project, cache: Cache, capsys: pytest.CaptureFixture[str]) -> None:
+    journal = Journal.open(cache.records, "hello", {"good": "1", "bad": "2"})
+    layout = an_image(cache, OLD)
+    with try_alone(journal.lock):
+        prune(project, cache=cache, dry_run=False)
+    assert layout.is_dir()
+    assert "left the images and the assembled root file systems" in capsys.readouterr().err
+
+
+def test_prune_leaves_records_alone(project: Project, cache: Cache) -> None:
+    (cache.records / "one").mkdir(parents=True)
+    prune(project, cache=cache, dry_run=False)
     assert (cache.records / "one").is_dir()
 
 
@@ -117,23 +195,33 @@ def test_nothing_is_removed_where_a_lock_is_stale(project: Project, cache: Cache
 
 @pytest.mark.usefixtures("no_engine")
 def test_clean_removes_work_folders_also_where_no_engine_answers(
-    project: Project, cache: Cache, capsys: pytest.CaptureFixture[str]
+    cache: Cache, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with another_process(cache) as (process, folder):
         process.kill()
         process.wait()
-    clean(project, cache=cache, engine=None)
+    clean(cache=cache, engine=None)
     assert not folder.exists()
     assert folder.parent.name in capsys.readouterr().err
 
-    clean(project, cache=cache, engine=None)
+    clean(cache=cache, engine=None)
     assert capsys.readouterr().err == "nothing was left behind\n"
 
 
 @pytest.mark.usefixtures("no_engine")
 @pytest.mark.parametrize("engine", ["podman", "docker"])
-def test_clean_fails_where_the_engine_that_was_named_does_not_answer(
-    project: Project, cache: Cache, engine: str
-) -> None:
+def test_clean_fails_where_the_engine_that_was_named_does_not_answer(cache: Cache, engine: str) -> None:
     with pytest.raises(EngineError):
-        clean(project, cache=cache, engine=engine)
+        clean(cache=cache, engine=engine)
+
+
+@pytest.mark.usefixtures("no_engine")
+def test_clean_forgets_uploads_that_no_registry_remembers(cache: Cache) -> None:
+    old, new = (cache.uploads / f"{name}.json" for name in ("old", "new"))
+    cache.uploads.mkdir(parents=True)
+    for state in (old, new):
+        state.write_text("{}")
+    eight_days_ago = time.time() - 8 * 86400
+    os.utime(old, (eight_days_ago, eight_days_ago))
+    clean(cache=cache, engine=None)
+    assert (old.exists(), new.exists()) == (False, True)

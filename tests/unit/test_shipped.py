@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from fnmatch import fnmatchcase
 from pathlib import Path
 
 import pytest
-from values import GB10, toy_plan
+from values import GB10, HELLO, toy_plan
 
-from spark_images.allowance import allow_compile
+from spark_images.allowance import GATE, allow
 from spark_images.compat.build import COMPONENTS_FOR, left_out
 from spark_images.compat.file import read_facts
 from spark_images.compat.release import vllm_release
@@ -83,10 +84,9 @@ def test_the_serving_set_of_flashinfer_is_shipped_whole() -> None:
 
 
 def test_a_first_build_knows_the_units_of_the_release() -> None:
-    first = allow_compile(
-        ROOT / "images/vllm", GB10, toy_plan(), (),
-        gib_per_job=2.5, gated=True, asked_bytes=None, limit=False, env={},
-    )  # fmt: skip
+    image = replace(HELLO, path=str(ROOT / "images/vllm/image.yaml"), scripts=(GATE,))
+
+    first = allow(image, GB10, toy_plan(), (), asked_bytes=None, limit=False, env={})
 
     assert len(first.profile.units) == 359
     assert max(unit.peak_mib for unit in first.profile.units) == 9557

@@ -19,7 +19,8 @@ from small_project import make_project
 from spark_images.cache import Cache
 from spark_images.errors import HostProgramError
 from spark_images.exclusive import try_alone
-from spark_images.record import Outcome, RecordView, RecordWriter, Result, read_records
+from spark_images.record import Outcome, RecordView, Result, read_records
+from spark_images.record_writer import RecordWriter
 from spark_images.smoke import smoke_image
 from spark_images.smoke_results import SmokeResults
 from spark_images.verdict import Colour, Gate
@@ -53,8 +54,8 @@ class World:
         self.target, self.base = self.project.variant(self.image, None, None)
         self.plan = self.project.plan(self.image, self.target, self.base)
         engine, layout = SimpleNamespace(name="docker", env={}), SimpleNamespace(manifest_digest="sha256:1", config={})
-        monkeypatch.setattr("spark_images.build.built_layout", lambda *_: layout)
-        monkeypatch.setattr("spark_images.build.load_into", lambda *_, **__: "localhost/hello:1")
+        monkeypatch.setattr("spark_images.built.built_layout", lambda *_: layout)
+        monkeypatch.setattr("spark_images.built.load_into", lambda *_, **__: "localhost/hello:1")
         monkeypatch.setattr("spark_images.engine.choose_engine", lambda *_, **__: engine)
         monkeypatch.setenv("PATH", str(folder), prepend=":")
         monkeypatch.setenv("LD_LIBRARY_PATH", str(folder / "driver"))
@@ -163,7 +164,7 @@ def test_podman_without_a_description_of_the_gpu_says_how_to_make_one(
 def test_whoever_comes_second_waits_for_the_gpu(world: World, capfd: pytest.CaptureFixture[str]) -> None:
     said = ""
     with ThreadPoolExecutor(1) as pool:
-        with try_alone(world.cache.root / "gpu.lock") as held:  # as another process would
+        with try_alone(world.cache.gpu_lock) as held:  # as another process would
             assert held
             waiting = pool.submit(world.smoke)
             give_up = time.monotonic() + 60

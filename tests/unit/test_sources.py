@@ -122,7 +122,7 @@ def test_what_nobody_could_check_is_said_and_stops_a_build(file: Path) -> None:
     with pytest.raises(ConfigError, match="1 of 2 sources are not yet verified") as caught:
         lock.require_trees()
     assert "`lib/csrc/fmt`: not reached" in caught.value.why
-    assert "nox -s lock -- vllm" in caught.value.hint
+    assert "./noxw -s lock -- vllm" in caught.value.hint
 
 
 def test_a_lock_with_all_trees_lets_a_build_begin() -> None:
@@ -147,7 +147,7 @@ def test_a_lock_with_all_trees_lets_a_build_begin() -> None:
 def test_a_lock_of_something_else_is_stale(file: Path, changed: SourcesInput) -> None:
     with pytest.raises(StaleLockError, match="was made from another `vllm`") as caught:
         read_sources_lock(write(file, LIB, FMT), changed)
-    assert "nox -s lock -- vllm" in caught.value.hint
+    assert "./noxw -s lock -- vllm" in caught.value.hint
 
 
 def test_where_a_fact_was_read_does_not_make_a_lock_stale(file: Path) -> None:
@@ -163,7 +163,7 @@ def test_trees_of_a_stale_lock_can_still_be_read(file: Path) -> None:
 def test_a_missing_lock_says_how_to_make_it(file: Path) -> None:
     with pytest.raises(ConfigError) as caught:
         read_sources_lock(file, MADE)
-    assert caught.value.hint == "make it with `nox -s lock -- vllm`"
+    assert caught.value.hint == "make it with `./noxw -s lock -- vllm`"
 
 
 # --- mistakes ---------------------------------------------------------------------------------------------------------

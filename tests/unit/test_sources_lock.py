@@ -21,9 +21,9 @@ from spark_images.compat.release import Source
 from spark_images.errors import ContentError, UpstreamError
 from spark_images.fetch import fetch
 from spark_images.git_tree import list_submodules, tree_from_git
-from spark_images.lock import lock
 from spark_images.pins import ArchiveRoute, GitRoute, SdistPin, SdistRoute
 from spark_images.project import Project
+from spark_images.relock import relock
 from spark_images.sources import LockedSource, SourcesInput, read_sources_lock, sources_input
 from spark_images.sources_lock import read_cmake_files, resolve_sources, write_sources_lock
 from spark_images.store import Store
@@ -327,7 +327,7 @@ def test_what_is_not_understood_is_named_with_the_release_and_its_place(tmp_path
         resolve_sources(
             made_of(), sdist=sdist, carrier=None, known=(), work=tmp_path, stall_s=1, say=locking.said.append
         )
-    assert "cmake_fetches.py" in caught.value.hint
+    assert "cmake/fetches.py" in caught.value.hint
 
 
 def test_an_sdist_without_cmake_is_an_error(tmp_path: Path) -> None:
@@ -392,7 +392,7 @@ def test_the_verb_locks_a_release_from_its_own_cmake(tmp_path: Path) -> None:
     (root / "pins.yaml").write_text("\n".join(pins) + "\n")
     (root / "images/compat.yaml").write_text(here((REPOSITORY / "images/compat.yaml").read_text()))
 
-    lock(Project(root), names=["vllm"], cache=Cache(tmp_path / "cache"))
+    relock(Project(root), names=["vllm"], cache=Cache(tmp_path / "cache"))
 
     made = made_of_project(root)
     locked = read_sources_lock(root / "images/vllm/sources.lock", made)

@@ -118,6 +118,16 @@ def test_the_compile_caches_settings_come_through_the_shell_that_reads_the_limit
     assert subprocess.check_output(shell, text=True) == "file:/a|read-only file:/b\n"
 
 
+def test_a_rebuild_gives_the_steps_a_file_as_no_run_had_it(plan: Plan, scripts: Path, tmp_path: Path) -> None:
+    def staged(name: str, rebuild: str) -> Path:
+        options = {**GATE, "rebuild": rebuild}
+        place = tmp_path / name
+        return stage(plan, place, root=scripts.parent, jobs=Jobs(3, 12), memory_bytes=None, **options).scripts
+
+    assert not (staged("usual", "") / "rebuild").exists()
+    assert (staged("again", "this attempt") / "rebuild").read_text() == "this attempt"
+
+
 def test_inputs_are_the_stores_own_files(plan: Plan, store: Store, tmp_path: Path) -> None:
     folder = stage_inputs(plan, tmp_path / "inputs", store)
     for entry in plan.inputs:

@@ -9,12 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from spark_images.compat.file import read_facts
 from spark_images.errors import ConfigError, UsageError
 from spark_images.images import Image
 from spark_images.plan import Plan
 from spark_images.project import Project
-from spark_images.unit_build import sources_of
 from spark_images.unit_plan import plan_units
 
 PROJECT = Project(Path(__file__).parents[2])
@@ -33,10 +31,10 @@ def plan(name: str = "vllm", target: str = "gb10", what: Image | None = None) ->
         ["*/cache_kernels.cu.o"],
         builder="linux/amd64",
         pins=PROJECT.pins,
-        facts=read_facts(PROJECT.root / "images/compat.yaml"),
+        facts=PROJECT.required_facts,
         wheels={use.pin: PROJECT.wheels_lock(use.pin) for use in what.compile.wheels},
         debs=PROJECT.debs_lock,
-        sources=sources_of(PROJECT, what),
+        sources=PROJECT.sources_of(what),
         scripts=dict.fromkeys(what.scripts, "0" * 64),
     )
 

@@ -108,7 +108,7 @@ def test_missing_file_is_refused_with_the_command(tmp_path: Path) -> None:
     with pytest.raises(ConfigError) as caught:
         read_knowledge(tmp_path / "k.json")
 
-    assert caught.value.hint == "make it with `nox -s learn-vllm`"
+    assert caught.value.hint == "make it with `./noxw -s learn-vllm`"
 
 
 def test_committed_file_is_as_it_is_written_and_small() -> None:

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from spark_images.cache import Cache
-from spark_images.workfolder import remove_abandoned, work_folder
+from spark_images.workfolder import remove_abandoned, settle, work_folder
 
 ENV = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2] / "src")}
 HOLD = """
@@ -145,3 +145,15 @@ def test_a_folder_that_goes_away_while_it_is_looked_at_was_not_abandoned(
 
     monkeypatch.setattr(module, line, remove_first)
     assert remove_abandoned(cache) == ()
+
+
+def test_what_is_finished_first_stays(tmp_path: Path) -> None:
+    first, second, place = tmp_path / "first", tmp_path / "second", tmp_path / "layouts/one"
+    for folder in (first, second):
+        folder.mkdir()
+        (folder / "by").write_text(folder.name)
+    settle(first, place)
+    settle(second, place)
+    assert (place / "by").read_text() == "first"
+    with pytest.raises(FileNotFoundError):
+        settle(tmp_path / "nothing", tmp_path / "layouts/two")

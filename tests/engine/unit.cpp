@@ -1,4 +1,4 @@
-// Compiled with NUMBER=1…12; the headers and templates make the compiler take some memory and a second.
+// Compiled with NUMBER=1, 2 and so on; the headers and templates make the compiler take some memory and a second.
 #include <map>
 #include <regex>
 #include <string>
