@@ -21,6 +21,30 @@ from spark_images.engine.podman_left import remove_tree
 from spark_images.errors import EngineError
 from spark_images.project import Project
 
+LEFT = pytest.StashKey[set[str]]()
+
+
+def toys_in_docker() -> set[str]:
+    """The images of tests in Docker's own store, which is of one piece: `localhost/spark-images/hello:TAG`."""
+    ours = {path.parent.name for path in Path(__file__).parents[2].glob("images/*/image.yaml")}
+    command = ["docker", "images", "--format", "{{.Repository}}:{{.Tag}}", "localhost/spark-images/*"]
+    if shutil.which("docker") is None:
+        return set()
+    said = subprocess.run(command, capture_output=True, text=True, check=False).stdout.split()  # no daemon: none
+    return {name for name in said if name.rpartition("/")[2].partition(":")[0] not in ours}
+
+
+def pytest_sessionstart(session: pytest.Session) -> None:
+    """Before all workers."""
+    if "PYTEST_XDIST_WORKER" not in os.environ:
+        session.config.stash[LEFT] = toys_in_docker()
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """After all workers: what the run has loaded into Docker goes."""
+    if "PYTEST_XDIST_WORKER" not in os.environ and (made := toys_in_docker() - session.config.stash[LEFT]):
+        subprocess.run(["docker", "rmi", "--force", *sorted(made)], stdout=subprocess.DEVNULL, check=False)
+
 
 @pytest.fixture(scope="session", autouse=True)
 def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:

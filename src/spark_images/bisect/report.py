@@ -178,7 +178,7 @@ def draw(
 ) -> None:
     """Write range.svg beside the report, and where else it is wanted."""
     labels = [candidate.label for candidate in line.candidates]
-    facts = f"{line.what}, {sum(verdict is not None for verdict in known)} of {len(labels)} tried"
+    facts = f"{line.what.replace('`', '')}, {sum(verdict is not None for verdict in known)} of {len(labels)} tried"
     drawn = range_svg(line_words(report)[0], facts, labels, known, first=left.good, last=left.bad)
     for path in (journal.folder / "range.svg", *([svg] if svg else [])):
         write_text(path, drawn)
