@@ -25,11 +25,15 @@ def git(root: Path, *words: str, env: Mapping[str, str] = os.environ) -> Capture
 
 def said_by_git(root: Path, *words: str, env: Mapping[str, str] = os.environ) -> str:
     """What it prints. UsageError where it fails."""
+    return _good(root, *words, env=env).stdout.decode(errors="replace").strip()
+
+
+def _good(root: Path, *words: str, env: Mapping[str, str] = os.environ) -> Captured:
     ended = git(root, *words, env=env)
     if ended.status != 0:
         named = next(word for word in words if word[:1] != "-" and "=" not in word)
         raise UsageError(f"`git {named}` failed in {root}", why=ended.stderr.strip().splitlines()[-2:])
-    return ended.stdout.decode(errors="replace").strip()
+    return ended
 
 
 @contextmanager
@@ -38,7 +42,7 @@ def files_at(commit: str, root: Path, cache: Cache) -> Iterator[Path]:
     listed = said_by_git(root, "ls-tree", "--name-only", commit, "--", "pins.yaml", *PARTS).split()
     with work_folder(cache, "commit") as folder:
         if listed:
-            archive = git(root, "archive", commit, "--", *listed)
+            archive = _good(root, "archive", commit, "--", *listed)
             with tarfile.open(fileobj=io.BytesIO(archive.stdout)) as tar:
                 tar.extractall(folder)
         yield folder

@@ -209,7 +209,7 @@ def _start(
         raise HostProgramError(
             f"`{command[0]}` is not installed", hint="`./noxw -s doctor` says what is missing and how to get it"
         ) from err
-    except PermissionError as err:
+    except OSError as err:  # not ours to run, or no program at all
         raise HostProgramError(f"`{command[0]}` cannot be started") from err
 
 

@@ -17,7 +17,7 @@ from spark_images.pinned_image import image_blobs
 from spark_images.pins import ArchivePin, DebsPin, GitPin, ImagePin, RequirementsPin, SdistPin, WheelsPin
 from spark_images.platforms import MACHINES
 from spark_images.project import Project
-from spark_images.record import newest_built, read_records
+from spark_images.record import Outcome, newest_built, read_records
 from spark_images.store import Store
 from spark_images.terminal import tell
 from spark_images.units import format_size
@@ -29,15 +29,22 @@ _OF_PLAN = re.compile(r"[0-9a-f]{64}(?:[.-].+)?$")  # a folder in cache.images
 
 
 def prune(project: Project, *, cache: Cache, dry_run: bool) -> None:
-    """Remove what no pin of this clone names: of the store and of the images; and assembled roots, made in seconds."""
+    """Remove what no pin of this clone names: of the store and of the images; and assembled roots, made in seconds.
+
+    Of other plans' images stays what was built last of each image for each target on each base, and what bisects have
+    tried that are not at their end.
+    """
     store = Store(cache.store)
-    keep, plans = named_digests(project, store), wanted_plans(project, cache)
+    keep, plans = named_digests(project, store), plans_of(project)
     pruned = store.prune(keep, dry_run=dry_run)
     would = "would remove" if dry_run else "removed"
     tell(f"{would} {pruned.count} objects, {format_size(pruned.size_bytes)}; {len(keep)} are named by pins")
-    if build_runs(cache) or search_runs(cache.records):
+    runs = build_runs(cache) or search_runs(cache.records)
+    records = read_records(cache.records)  # after that look, so that they tell of every build that has ended until then
+    if runs or any(view.outcome is Outcome.RUNNING for view in records):  # units hold no plan's lock
         tell("left the images and the assembled root file systems: a build or a bisect runs")
         return
+    plans |= {*(view.plan_id for view in newest_built(records).values()), *tried_and_unfinished(cache.records)}
     images = [path for path in cache.images.glob("*") if _OF_PLAN.match(path.name) and path.name[:64] not in plans]
     if images:
         tell(f"{would} {len(images)} images, {format_size(sum(map(_freed_bytes, images)))}, of plans of other pins")
@@ -49,20 +56,15 @@ def prune(project: Project, *, cache: Cache, dry_run: bool) -> None:
                 path.rename(folder / path.name)
 
 
-def wanted_plans(project: Project, cache: Cache) -> set[str]:
-    """The plans whose images stay.
-
-    Those of this clone, whichever machine builds them; what was built last of each image for each target on each base;
-    and what bisects have tried that are not at their end.
-    """
-    newest = newest_built(read_records(cache.records)).values()
-    wanted = {*(view.plan_id for view in newest), *tried_and_unfinished(cache.records)}
-    for image in project.images:
-        for target, base in project.variants(image):
-            for builder in (f"linux/{arch}" for arch in MACHINES):
-                if project.compiles_on(builder, image, target, base):
-                    wanted.add(project.plan(image, target, base, builder=builder).plan_id)
-    return wanted
+def plans_of(project: Project) -> set[str]:
+    """The plans of this clone, whichever machine builds them."""
+    return {
+        project.plan(image, target, base, builder=builder).plan_id
+        for image in project.images
+        for target, base in project.variants(image)
+        for builder in (f"linux/{arch}" for arch in MACHINES)
+        if project.compiles_on(builder, image, target, base)
+    }
 
 
 def _freed_bytes(folder: Path) -> int:

@@ -42,12 +42,14 @@ def pytest_sessionstart(session: pytest.Session) -> None:
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
     """After all workers: what the run has loaded into Docker goes."""
-    if "PYTEST_XDIST_WORKER" not in os.environ and (made := toys_in_docker() - session.config.stash[LEFT]):
-        subprocess.run(["docker", "rmi", "--force", *sorted(made)], stdout=subprocess.DEVNULL, check=False)
+    if "PYTEST_XDIST_WORKER" not in os.environ:
+        before = session.config.stash[LEFT]
+        if made := toys_in_docker() - before:
+            subprocess.run(["docker", "rmi", "--force", *sorted(made)], stdout=subprocess.DEVNULL, check=False)
 
 
 @pytest.fixture(scope="session", autouse=True)
-def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+def shared_by_run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """A folder for what all tests of a run need alike, on all its workers: what was fetched, and roots of .debs."""
     ours = tmp_path_factory.getbasetemp()
     pipeline.shared = (ours.parent if "PYTEST_XDIST_WORKER" in os.environ else ours) / "shared"
@@ -84,10 +86,10 @@ def buildkit_image() -> str:
 
 @pytest.fixture(scope="session")
 def engine_caches(
-    tmp_path_factory: pytest.TempPathFactory, podman_storage: None, shared: Path, buildkit_image: str
+    tmp_path_factory: pytest.TempPathFactory, podman_storage: None, shared_by_run: Path, buildkit_image: str
 ) -> Iterator[dict[str, Cache]]:
     """The cache folder of each engine: nothing here touches the user's builders and caches."""
-    caches = {name: Cache(tmp_path_factory.mktemp(f"cache-{name}"), shared / "store") for name in NAMES}
+    caches = {name: Cache(tmp_path_factory.mktemp(f"cache-{name}"), shared_by_run / "store") for name in NAMES}
     yield caches
     for name, cache in caches.items():
         if cache.engines.exists():

@@ -237,3 +237,10 @@ def test_a_program_that_is_handed_something_reads_it_to_its_end() -> None:
 def test_a_program_that_reads_nothing_and_stays_is_ended() -> None:
     with pytest.raises(HostProgramError, match=r"`sleep` did not end within 0\.2 s"):
         process.hand(["sleep", "600"], b"", timeout_s=0.2)
+
+
+def test_a_file_that_is_no_program_cannot_be_started(tmp_path: Path) -> None:
+    (tmp_path / "key").write_text("no line says what runs this\n")
+    (tmp_path / "key").chmod(0o755)
+    with pytest.raises(HostProgramError, match="cannot be started"):
+        process.hand([str(tmp_path / "key"), "sign"], b"", timeout_s=60)

@@ -6,6 +6,7 @@ import hashlib
 import json
 import os
 import time
+from collections.abc import Set
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -25,7 +26,7 @@ from spark_images.prune import clean, named_digests, prune
 from spark_images.record import Outcome, Result
 from spark_images.record_writer import RecordWriter
 from spark_images.search import Verdict
-from spark_images.store import Store
+from spark_images.store import Pruned, Store
 
 OLD = "0" * 64  # a plan that is no longer anybody's
 AN_ANSWER = Answer(key="pin:hello=2", label="hello 2", verdict=Verdict.BAD, cause=Cause.CHECK)
@@ -176,6 +177,30 @@ def test_while_a_bisect_runs_no_image_goes(project: Project, cache: Cache, capsy
         prune(project, cache=cache, dry_run=False)
     assert layout.is_dir()
     assert "left the images and the assembled root file systems" in capsys.readouterr().err
+
+
+def test_while_an_attempt_is_under_way_no_root_goes(project: Project, cache: Cache) -> None:
+    (cache.roots / "some-key").mkdir(parents=True)
+    with built(cache, OLD, day=1) as record:  # as units are built, without the lock of a plan
+        prune(project, cache=cache, dry_run=False)
+        record.finish(Result(outcome=Outcome.BUILT, seconds=1.0))
+    assert (cache.roots / "some-key").is_dir()
+
+
+def test_what_another_clone_has_built_while_the_store_was_emptied_stays(
+    project: Project, cache: Cache, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    empty = Store.prune
+
+    def build_meanwhile(store: Store, keep: Set[str], *, dry_run: bool = False) -> Pruned:
+        with built(cache, OLD, day=1) as record:
+            record.finish(Result(outcome=Outcome.BUILT, seconds=1.0))
+        return empty(store, keep, dry_run=dry_run)
+
+    monkeypatch.setattr(Store, "prune", build_meanwhile)
+    layout = an_image(cache, OLD)
+    prune(project, cache=cache, dry_run=False)
+    assert layout.is_dir()
 
 
 def test_prune_leaves_records_alone(project: Project, cache: Cache) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import socket
 import threading
@@ -21,6 +22,7 @@ from spark_images.loopback import is_loopback
 from spark_images.oci import Layout, read_layout
 from spark_images.project import Project
 from spark_images.registry.client import Client
+from spark_images.registry.job_results import prune_results
 from spark_images.registry.pull import pull
 from spark_images.registry.push import push, push_layout
 from spark_images.registry.reference import Repository
@@ -58,7 +60,9 @@ def odd() -> Iterator[Odd]:
 
         def do_GET(self) -> None:
             wanted = self.path.rpartition("/")[2]
-            if "/manifests/" not in self.path:
+            if self.path.endswith("/tags/list"):
+                self.answer(json.dumps({"tags": list(registry.manifests)}).encode())
+            elif "/manifests/" not in self.path:
                 self.answer(b"{}")
             elif wanted not in registry.manifests:
                 self.answer(b'{"errors": [{"code": "MANIFEST_UNKNOWN", "message": "manifest unknown"}]}', 404)
@@ -77,6 +81,12 @@ def odd() -> Iterator[Odd]:
             registry.uploads.append(self.path)
             registry.manifests[self.path.rpartition("/")[2]] = self.rfile.read(int(self.headers["Content-Length"]))
             self.answer(status=201)
+
+        def do_DELETE(self) -> None:
+            gone = self.path.rpartition("/")[2].removeprefix("sha256:")
+            kept = {tag: data for tag, data in registry.manifests.items() if hashlib.sha256(data).hexdigest() != gone}
+            registry.manifests = kept
+            self.answer(status=202)
 
         def log_message(self, *words: object) -> None:
             """Nothing on the test's terminal."""
@@ -205,3 +215,26 @@ def test_reference_without_a_digest_is_a_usage_error(tmp_path: Path, reference: 
 )
 def test_only_loopback_may_do_without_tls(host: str, may: bool) -> None:
     assert is_loopback(host) is may
+
+
+def result(number: int, kind: str = "application/vnd.spark-images.ci-results.v1.tar+gzip") -> bytes:
+    return json.dumps({"artifactType": kind, "number": number}).encode()
+
+
+def test_of_results_only_what_a_job_of_ours_left_is_deleted(odd: Odd) -> None:
+    odd.manifests = {f"checks-{run}-1": result(run) for run in (1, 2)}
+    odd.manifests |= {f"nightly-2024-{month}": result(month, "application/vnd.other") for month in (5, 6)}
+    prune_results(Client(Repository(host=odd.host, name="you/ci-results")), keep=1, delete=True)
+    assert sorted(odd.manifests) == ["checks-2-1", "nightly-2024-5", "nightly-2024-6"]
+
+
+def test_results_that_nobody_may_see_are_passed_over(odd: Odd, capsys: pytest.CaptureFixture[str]) -> None:
+    odd.status = 403
+    prune_results(Client(Repository(host=odd.host, name="you/ci-results")), keep=1, delete=True)
+    assert "/you/ci-results is passed over" in capsys.readouterr().err
+
+
+def test_an_error_about_a_digest_with_405_in_it_stays_what_it_is(odd: Odd) -> None:
+    odd.status = 403
+    with pytest.raises(RegistryError, match="refuses access"):
+        Client(Repository(host=odd.host, name=NAME)).delete_manifest(f"sha256:405{'0' * 61}")

@@ -64,7 +64,7 @@ def parse_check(text: str) -> Check:
 
             known = [check.id for check in CHECKS]
             if name not in known:
-                hint = did_you_mean(name, known) or "`python -m spark_images audit --list` lists them"
+                hint = did_you_mean(name, known) or "`.venv/bin/python -m spark_images audit --list` lists them"
                 raise UsageError(f"the audit has no check `{name}`", hint=hint)
         return Check(verb=verb, name=name)
     if text.strip() in VERBS:

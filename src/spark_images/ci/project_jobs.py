@@ -62,9 +62,11 @@ def bisect_job(job: Job) -> str:
     words += [f"--{name.lower()}={value}" for name in ("TARGET", "BASE", "BUDGET") if (value := _input(job, name, ""))]
     pulled = (f"--registry={job.registry}",) if job.registry else ()
     job.summary.facts += [("good", _input(job, "GOOD")), ("bad", _input(job, "BAD")), ("check", check)]
-    words += [f"--svg={job.results / 'range.svg'}", f"--report={job.results / 'bisect.json'}"]
+    found = job.results / "bisect.json"
+    found.unlink(missing_ok=True)  # of an earlier search in the same folder
+    words += [f"--svg={job.results / 'range.svg'}", f"--report={found}"]
     job.steps.verb("bisect", "bisect", image, f"--check={check}", *words, *pulled, *job.build_words())
-    if report := read_json(job.results / "bisect.json"):
+    if report := read_json(found):
         job.summary.pictures.append(tuple(report_words(report)))
     return ""
 

@@ -233,7 +233,7 @@ class Client:
         except Missing:
             return False
         except RegistryError as err:
-            if "405" not in err.render() and "UNSUPPORTED" not in err.render():
+            if ": 405" not in err.render() and "UNSUPPORTED" not in err.render():  # 405 alone may stand in a digest
                 raise
             raise RegistryError(
                 f"{self.host} does not let anybody delete images",

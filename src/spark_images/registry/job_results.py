@@ -6,12 +6,14 @@ import re
 from collections import defaultdict
 from collections.abc import Iterable
 
+from spark_images.errors import RegistryError
 from spark_images.registry.artifacts import Artifact, put_artifact
 from spark_images.registry.client import Client
 from spark_images.registry.reference import tag_of
 from spark_images.terminal import tell
 
 NAME = "ci-results"  # of the repository, beside those of the images
+_TYPE = "application/vnd.spark-images.ci-results.v1.tar+gzip"
 _TAG = re.compile(r"(?P<job>.+)-(?P<run>\d+)-(?P<attempt>\d+)")
 
 
@@ -19,7 +21,7 @@ def put_results(client: Client, job: str, *, run: str, attempt: str, data: bytes
     """Store a folder, as .tar.gz, of a run of a job; its tag. run, attempt: as the forge counts them."""
     tag = tag_of(*job.split(), run, attempt)
     artifact = Artifact(
-        artifact_type="application/vnd.spark-images.ci-results.v1.tar+gzip",
+        artifact_type=_TYPE,
         media_type="application/vnd.oci.image.layer.v1.tar+gzip",
         data=data,
     )
@@ -29,8 +31,16 @@ def put_results(client: Client, job: str, *, run: str, attempt: str, data: bytes
 
 def prune_results(client: Client, *, keep: int, delete: bool) -> None:
     """Say which results go, delete them if told to: all but those of the newest runs, so many of each job."""
-    tags = client.tags()
-    gone = spare_results(tags, keep=keep)
+    try:
+        tags = client.tags()
+    except RegistryError as err:  # some refuse what is not there; and who may see the images may not see these
+        tell(f"{client.repository} is passed over: {err.what}", *(f"  {line}" for line in err.why))
+        return
+    if not spare_results(tags, keep=keep):
+        return
+    there = {tag: manifest for tag in tags if (manifest := client.manifest(tag))}
+    ours = [tag for tag, manifest in there.items() if manifest.document().get("artifactType") == _TYPE]
+    gone = spare_results(ours, keep=keep)
     if not gone:
         return
     for tag in gone:
@@ -38,9 +48,8 @@ def prune_results(client: Client, *, keep: int, delete: bool) -> None:
     if not delete:
         tell(f"{client.repository}: {len(gone)} of {len(tags)} results would go; `--delete` does it")
         return
-    digests = {tag: manifest.digest for tag in tags if (manifest := client.manifest(tag))}
-    stay = {digest for tag, digest in digests.items() if tag not in gone}
-    for digest in {digests[tag] for tag in gone if tag in digests} - stay:
+    stay = {manifest.digest for tag, manifest in there.items() if tag not in gone}
+    for digest in {there[tag].digest for tag in gone} - stay:
         client.delete_manifest(digest)
     tell(f"{client.repository}: {len(gone)} of {len(tags)} results are deleted")
 
