@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import ast
+import os
 import re
 import subprocess
 import sys
@@ -161,3 +162,37 @@ def test_every_page_is_reached_from_the_readme() -> None:
         ahead += [there for _, there, _ in links_of(page) if there.suffix == ".md" and there not in reached]
 
     assert reached == set(PAGES)
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "recipe-vllm",
+        "estimate-vllm -- --cores 20 --memory 64GiB",
+        "estimate-flashinfer",
+        "plan-llamacpp",
+        "build-llamacpp -- --explain",
+        "report",
+        "prune -- --dry-run",
+    ],
+)
+def test_commands_that_neither_build_nor_ask_anybody_do_what_the_pages_say(command: str, tmp_path: Path) -> None:
+    """The others are run by the tests of what they do; builds of this repository's own images by .ci/run."""
+    session, _, options = command.partition(" -- ")
+    named = re.escape(session).replace("llamacpp", f"(llamacpp|{IMAGE})")
+    assert any(re.search(rf"`[^`]*{named}|^[^`\n]*-s {named}", page.read_text(), re.MULTILINE) for page in PAGES)
+    verb = verb_of(session)
+    words = [verb, *([image] if (image := session[len(verb) + 1 :]) else []), *options.split()]
+
+    ran = subprocess.run(
+        [sys.executable, "-m", "spark_images", *words],
+        cwd=ROOT,
+        env=os.environ | {"SPARK_IMAGES_CACHE": str(tmp_path), "COLUMNS": "80"},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+
+    assert ran.returncode == 0, ran.stderr
+    assert ran.stdout.strip() or ran.stderr.strip()
