@@ -6,6 +6,7 @@ import hashlib
 import json
 import os
 import pickle
+import re
 import shutil
 import signal
 import subprocess
@@ -183,7 +184,8 @@ def test_without_the_cache_a_finished_step_runs_again(bench: Bench) -> None:
 
 def test_a_long_log_is_not_cut(bench: Bench) -> None:
     assert bench("lines", "40000") == 0  # 3.8 MB; BuildKit by itself stops at 2 MiB
-    assert sum(" of a long log " in line for line in bench.lines) == 40000
+    # BuildKit breaks a line that has come in two pieces.
+    assert "".join(re.sub(r"^#\d+ [\d.]+ ", "", line) for line in bench.lines).count(" of a long log ") == 40000
 
 
 # --- what comes out ---------------------------------------------------------------------------------------------------
