@@ -13,6 +13,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
+import requests
 from raw_layouts import file, write_raw
 from values import GB10, HELLO
 
@@ -21,6 +22,7 @@ from spark_images.errors import CanonicalError, RegistryError, UsageError
 from spark_images.loopback import is_loopback
 from spark_images.oci import Layout, read_layout
 from spark_images.project import Project
+from spark_images.registry.answers import said_by
 from spark_images.registry.client import Client
 from spark_images.registry.job_results import prune_results
 from spark_images.registry.pull import pull
@@ -238,3 +240,16 @@ def test_an_error_about_a_digest_with_405_in_it_stays_what_it_is(odd: Odd) -> No
     odd.status = 403
     with pytest.raises(RegistryError, match="refuses access"):
         Client(Repository(host=odd.host, name=NAME)).delete_manifest(f"sha256:405{'0' * 61}")
+
+
+def test_of_a_long_answer_the_end_is_kept_which_says_why() -> None:
+    response = requests.Response()
+    response.request = requests.Request("PUT", "http://127.0.0.1/").prepare()
+    detail = {"Op": "write", "Path": f"/{'long/' * 80}", "Err": 28}  # as distribution says that its disk is full
+    response._content = json.dumps(
+        {"errors": [{"code": "UNKNOWN", "message": "unknown error", "detail": detail}]}
+    ).encode()
+    code, words = said_by(response)
+    assert (code, len(words)) == ("UNKNOWN", 300)
+    assert words.startswith("UNKNOWN: unknown error: ")
+    assert words.endswith("'Err': 28}")

@@ -36,8 +36,12 @@ def said_by(response: requests.Response) -> tuple[str, str]:
 
 
 def _short(text: str) -> str:
-    """One line without the queries of addresses: they may hold a signature or a token."""
-    return re.sub(r"(https?://[^\s\"?]*)\?[^\s\"]*", r"\1?…", " ".join(text.split()))[:300]
+    """One line without the queries of addresses: they may hold a signature or a token.
+
+    Of a long one the middle goes: what a registry's storage says of a full disk stands behind a path.
+    """
+    line = re.sub(r"(https?://[^\s\"?]*)\?[^\s\"]*", r"\1?…", " ".join(text.split()))
+    return line if len(line) <= 300 else f"{line[:200]} … {line[-97:]}"
 
 
 def retry_after_s(response: requests.Response) -> float | None:
