@@ -25,8 +25,9 @@ def test_container_runs_the_targets_machine_code(inside: Host, under_test: Image
 
 
 def test_user_has_a_name_and_no_password(inside: Host, under_test: ImageUnderTest) -> None:
-    if under_test.image.runtime.image:
-        pytest.skip("that image's users stay as they are")
+    if under_test.image.runtime.image:  # that image's users stay as they are, and ours has a home by image.yaml alone
+        assert output(inside, "printenv HOME") == dict(under_test.image.runtime.env)["HOME"]
+        return
     assert output(inside, "id -un") == "spark"
     assert output(inside, "grep ^spark: /etc/passwd").split(":")[:4] == ["spark", "*", "10001", "10001"]
 

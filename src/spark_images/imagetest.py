@@ -56,8 +56,9 @@ class ImageUnderTest:
 
         self.subject = subject
         self.project = Project(Path(subject.project))
-        self.image = self.project.image(subject.image)
-        self.target, self.base = self.project.variant(self.image, subject.target, subject.base)
+        image = self.project.image(subject.image)
+        self.target, self.base = self.project.variant(image, subject.target, subject.base)
+        self.image = image.on(self.base)
         self.reference = subject.reference
         self.layout = Path(subject.layout)
         self.cuobjdump = Path(subject.cuobjdump)

@@ -12,7 +12,7 @@ from values import GB10, HELLO
 from spark_images.errors import CheckError
 from spark_images.imagechecks import check_elf_machine, check_setuid, check_world_writable, find_library, tree_of
 from spark_images.imagefiles import extract_file, walk_files
-from spark_images.imagetest import image_file
+from spark_images.imagetest import ImageUnderTest, Subject, image_file
 from spark_images.imagetest_run import Failure, TestResults, read_junit, run_image_tests
 from spark_images.oci import read_layout, write_root_layout
 from spark_images.project import Project
@@ -187,3 +187,18 @@ def test_run_without_tests_is_an_error_and_not_a_success(
 def test_test_file_that_cannot_be_imported_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(CheckError, match="did not run"):
         run(tmp_path, "import nothing_of_this_name\n")
+
+
+@pytest.mark.parametrize(("base", "stands_on"), [("debian", ""), ("ngc", "ngc-pytorch")])
+def test_what_image_tests_ask_is_answered_for_the_base_under_test(base: str, stands_on: str) -> None:
+    subject = Subject(
+        project=str(Path(__file__).parents[2]),
+        image="vllm",
+        target="gb10",
+        base=base,
+        layout="",
+        reference="",
+        engine="podman",
+        cuobjdump="",
+    )
+    assert ImageUnderTest(subject).image.runtime.image == stands_on

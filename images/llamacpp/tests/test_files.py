@@ -36,7 +36,7 @@ def holds(findings: tuple[str, ...]) -> None:
 
 
 def stands_on_an_image(under_test: ImageUnderTest) -> bool:
-    return bool(under_test.image.on(under_test.base).runtime.image)
+    return bool(under_test.image.runtime.image)
 
 
 @pytest.fixture(scope="module")

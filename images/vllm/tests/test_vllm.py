@@ -17,7 +17,6 @@ from docker import DockerClient
 from docker.models.containers import Container
 
 from spark_images.engine.containers import running
-from spark_images.images import Image
 from spark_images.imagetest import ImageUnderTest
 from spark_images.ingredients import installed_pin, source_of
 from spark_images.units import GIB
@@ -82,7 +81,7 @@ def said(container: Container, *command: str) -> str:
 
 
 def test_vllm_is_the_pinned_release_with_the_locked_torch(report: dict[str, Any], under_test: ImageUnderTest) -> None:
-    locked, source = locked_in(under_test), source_of(made(under_test), under_test.project.pins)
+    locked, source = locked_in(under_test), source_of(under_test.image, under_test.project.pins)
     given = {"torch": locked.get("torch"), "cuda": locked.get("nvidia-cuda-runtime"), **dict(source.provided)}
     assert report["vllm"].partition("+")[0] == source.version
     assert report["torch"].partition("+")[0] == given["torch"]
@@ -94,7 +93,7 @@ def test_every_locked_distribution_is_installed_and_no_other(
 ) -> None:
     locked = locked_in(under_test)
     found = {name: version.partition("+")[0] for name, version in report["distributions"].items()}
-    if made(under_test).runtime.image:  # which has many others
+    if under_test.image.runtime.image:  # which has many others
         found = {name: version for name, version in found.items() if name in locked}
     assert found == locked
 
@@ -146,7 +145,7 @@ def test_the_ptxas_that_triton_is_told_to_use_knows_the_target(machine: Containe
 
 
 def test_the_c_compiler_builds_what_triton_builds(machine: Container, under_test: ImageUnderTest) -> None:
-    python = source_of(made(under_test), under_test.project.pins).python
+    python = source_of(under_test.image, under_test.project.pins).python
     include = [f"-I/usr/include/python{python}", "-I/usr/local/cuda/include"]
     said(
         machine, "gcc", "-shared", "-fPIC", "-O3", *include, "-o", "/tmp/e.so", "/given/extension.c", "-L/tmp", "-lcuda"
@@ -169,11 +168,7 @@ def test_a_flag_that_vllm_does_not_know_ends_the_container_with_an_error(
     assert "unrecognized arguments: --no-such-flag" in printed
 
 
-def made(under_test: ImageUnderTest) -> Image:
-    return under_test.image.on(under_test.base)
-
-
 def locked_in(under_test: ImageUnderTest) -> dict[str, str]:
-    installed = installed_pin(made(under_test), under_test.project.pins)
+    installed = installed_pin(under_test.image, under_test.project.pins)
     assert installed is not None
     return {wheel.project: wheel.version for wheel in under_test.project.wheels_lock(installed.name).wheels}
