@@ -30,6 +30,7 @@ from spark_images.smoke_commands import (
     Container,
     check_command,
     container_command,
+    moved_caches,
     target_words,
     wrapper_in,
 )
@@ -94,8 +95,15 @@ def smoke_image(
             chosen = choose_engine(engine, cache=cache, env=os.environ)
             reference = load_into(chosen, layout, image=plan.image, plan_id=plan.plan_id)
             tell(f"smoke checks of {image.name} for {target.name} in {chosen.name}: {reference}")
-            entrypoint = layout.config.get("config", {}).get("Entrypoint") or ()
-            inside = _in_containers(place, chosen, reference, cache, wrapper=wrapper_in(entrypoint))
+            settings = layout.config.get("config", {})
+            inside = _in_containers(
+                place,
+                chosen,
+                reference,
+                cache,
+                wrapper=wrapper_in(settings.get("Entrypoint") or ()),
+                moved=moved_caches(settings.get("Env") or (), image.on(base).runtime.folders, str(folder)),
+            )
             results = run_checks(image.smoke, inside, target, first=first, of_image=True)
         _keep(results, plan, layout.manifest_digest, folder, cache)
     return results
@@ -206,7 +214,15 @@ def _llamacpp_words(place: Place) -> list[str]:
     return [*words, "--bin", str(found)] if found else words
 
 
-def _in_containers(place: Place, engine: Engine, reference: str, cache: Cache, *, wrapper: str) -> Place:
+def _in_containers(
+    place: Place,
+    engine: Engine,
+    reference: str,
+    cache: Cache,
+    *,
+    wrapper: str,
+    moved: tuple[tuple[str, str], ...],
+) -> Place:
     """The place with containers of the image."""
     from spark_images.engine.attempt import owner_of
     from spark_images.engine.base import LABEL as ATTEMPT
@@ -230,6 +246,7 @@ def _in_containers(place: Place, engine: Engine, reference: str, cache: Cache, *
         scripts=str(place.scripts),
         work=str(place.work),
         labels=labels,
+        moved=moved,
         wrapper=wrapper,
     )
     env = {**place.env, **engine.env}

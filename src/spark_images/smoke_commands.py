@@ -51,6 +51,7 @@ class Container:
     scripts: str  # folders of the host
     work: str  # the same path inside; what checks write: compiled kernels, sockets
     labels: tuple[tuple[str, str], ...]
+    moved: tuple[tuple[str, str], ...] = ()  # variables of the image with another value: see moved_caches
     wrapper: str = ""  # a program of the image that starts others: NVIDIA's, which finds the driver's newer libraries
 
 
@@ -64,6 +65,17 @@ def wrapper_in(entrypoint: Sequence[str]) -> str:
     return next((word for word in entrypoint if word.endswith("/nvidia_entrypoint.sh")), "")
 
 
+def moved_caches(settings: Sequence[str], folders: Sequence[str], work: str) -> tuple[tuple[str, str], ...]:
+    """The `NAME=value` of an image that lie in folders which users mount, with a place below `work` for each.
+
+    Nothing is mounted there in a smoke container, and nothing could be written.
+    """
+    pairs = (setting.partition("=")[::2] for setting in settings)
+    return tuple(
+        (name, work + value) for name, value in pairs if any(f"{value}/".startswith(f"{one}/") for one in folders)
+    )
+
+
 def container_command(container: Container, program: str, *, gpu: bool = True, folder: str = "/tmp") -> list[str]:
     """Start a program of the image: no network, nothing writable but /tmp and the work folder, no capabilities."""
     words = [container.engine, "run", "--rm", "--pull=never", *(gpu_words(container.engine) if gpu else [])]
@@ -75,6 +87,7 @@ def container_command(container: Container, program: str, *, gpu: bool = True, f
     words += ["--user", container.user, "--workdir", folder]
     # USER: torch asks who it is, and the user's number has no name in the image.
     env = {"HOME": "/tmp", "USER": "spark", "FLASHINFER_WORKSPACE_BASE": f"{container.work}/flashinfer"}
+    env |= dict(container.moved)
     for name, value in env.items():
         words += ["--env", f"{name}={value}"]
     words += ["--volume", f"{container.scripts}:{SCRIPTS}:ro", "--volume", f"{container.work}:{container.work}"]

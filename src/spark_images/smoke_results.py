@@ -50,7 +50,8 @@ class SmokeResults:
 def read_result(check: str, lines: Sequence[str], *, status: int, hangs_s: float | None = None) -> CheckResult:
     """The result of a check from what it printed. hangs_s: it was ended after so many seconds.
 
-    A check that ended without a result is red, and the stage that it was in is named.
+    A check that ended without a result, or with a status that says otherwise, is red, and the stage that it was in is
+    named.
     """
     stage = next((line.removeprefix("stage: ") for line in reversed(lines) if line.startswith("stage: ")), "its start")
     if hangs_s is not None:
@@ -61,13 +62,14 @@ def read_result(check: str, lines: Sequence[str], *, status: int, hangs_s: float
             try:
                 result = json.loads(line)
                 known = {name: result[name] for name in ("why", "sentence", "seconds", "facts", "stages")}
-                if result["check"] == check:
-                    return CheckResult(check=check, colour=Colour(result["verdict"]), **known)
+                found = CheckResult(check=check, colour=Colour(result["verdict"]), **known)
+                if result["check"] == check and (status == 0) is (found.colour is not Colour.RED):
+                    return found
             except (ValueError, KeyError, TypeError):  # a line of a library that looks like it
                 continue
     said = [line.strip() for line in lines if line.strip() and not line.startswith("stage: ")]
     last = said[-1][:300] if said else "it said nothing"
-    sentence = f"ended with status {status} in `{stage}` without a result: {last}"
+    sentence = f"ended with status {status} in `{stage}` without a result that goes with it: {last}"
     return CheckResult(check=check, colour=Colour.RED, why="broken", sentence=sentence)
 
 

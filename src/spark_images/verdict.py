@@ -70,9 +70,12 @@ def read_verdict(data: Mapping[str, Any]) -> Verdict | None:
 
 
 def latest_verdicts(verdicts: Iterable[Verdict], digest: str) -> dict[Gate, Verdict]:
-    """The last word of each gate on the image of this digest, in the gates' order; a gate without one is absent."""
+    """The last word of each gate on the image of this digest, in the gates' order; a gate without one is absent.
+
+    Who skipped a gate has found out nothing: a red one stays red until it is passed, and a green one green.
+    """
     last: dict[Gate, Verdict] = {}
-    for verdict in sorted(verdicts, key=lambda verdict: verdict.when):
+    for verdict in sorted(verdicts, key=lambda verdict: (verdict.colour is not Colour.SKIPPED, verdict.when)):
         if verdict.digest == digest:
             last[verdict.gate] = verdict
     return {gate: last[gate] for gate in Gate if gate in last}

@@ -1,4 +1,4 @@
-"""All gates of a built image in turn: audit, tests, GPU smoke. A red one does not keep the others from running."""
+"""All gates of a built image in turn: audit, tests, GPU smoke. One that fails does not keep the others from running."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from spark_images.audit.run import Auditor, finish
 from spark_images.built import built_layout
 from spark_images.cache import Cache
 from spark_images.cuobjdump import cuobjdump_of
-from spark_images.errors import CheckError
+from spark_images.errors import CheckError, InterruptedByUser, SparkImagesError
 from spark_images.images import Image
 from spark_images.imagetest_run import test
 from spark_images.project import Project
@@ -30,7 +30,7 @@ def verify(
     engine: str | None,
     require_gpu: bool,
 ) -> None:
-    """Run every gate and say what the verdicts allow. CheckError names the gates that are red, after all have run."""
+    """Run every gate and say what the verdicts allow. CheckError names the gates that failed, after all have run."""
     plan = project.plan(image, target, base)
     layout = built_layout(plan, cache)
 
@@ -47,11 +47,13 @@ def verify(
         Gate.TEST: lambda: test(project, image, target, base, cache=cache, engine=engine, pytest=()),
         Gate.SMOKE: try_on_gpu,
     }
-    failed: dict[Gate, CheckError] = {}
+    failed: dict[Gate, SparkImagesError] = {}
     for gate, run in gates.items():
         try:
             run()
-        except CheckError as err:
+        except InterruptedByUser:
+            raise
+        except SparkImagesError as err:  # red, or something that it needs is not to be had here
             failed[gate] = err
             tell(err.render())
     verdicts = latest_verdicts(kept_verdicts(cache, plan.plan_id), layout.manifest_digest)

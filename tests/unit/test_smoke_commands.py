@@ -1,10 +1,12 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
-from spark_images.smoke_commands import FIRST, Container, container_command, target_words, wrapper_in
+from spark_images.project import Project
+from spark_images.smoke_commands import FIRST, Container, container_command, moved_caches, target_words, wrapper_in
 from spark_images.targets import Target
 
 GB10 = Target(
@@ -66,6 +68,24 @@ def test_what_is_compiled_at_run_time_can_be_loaded_and_is_kept() -> None:
     command = container_command(PODMAN, "python3")
     assert any(mount.startswith("/tmp:") and "exec" in mount for mount in options(command, "--tmpfs"))
     assert "FLASHINFER_WORKSPACE_BASE=/cache/smoke/flashinfer" in options(command, "--env")
+
+
+def test_caches_of_the_image_lie_where_the_container_can_write() -> None:
+    project = Project(Path(__file__).parents[2])
+    image = project.image("vllm")
+    for target, base in project.variants(image):
+        runtime = image.on(base).runtime
+        settings = [f"{name}={value}" for name, value in runtime.env]
+        moved = moved_caches(settings, runtime.folders, PODMAN.work)
+        assert {"TRITON_CACHE_DIR", "VLLM_CACHE_ROOT", "CUDA_CACHE_PATH", "HF_HOME"} <= dict(moved).keys(), target.name
+        given = options(container_command(replace(PODMAN, moved=moved), "python3"), "--env")
+        assert "TRITON_CACHE_DIR=/cache/smoke/cache/triton" in given
+        assert [one for one in given if one.startswith("PATH=")] == []
+
+
+@pytest.mark.parametrize("value", ["/cached", "cache", "", "/opt/cache/a"])
+def test_what_only_looks_like_a_cache_keeps_its_place(value: str) -> None:
+    assert moved_caches([f"A={value}"], ["/cache"], "/work") == ()
 
 
 def test_device_is_told_all_of_the_target_and_others_its_compute_capability() -> None:

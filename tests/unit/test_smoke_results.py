@@ -37,7 +37,14 @@ def test_result_of_another_check_does_not_count() -> None:
 def test_check_that_dies_is_red_and_names_its_stage_and_last_words() -> None:
     read = read_result("mma", ["stage: compile", "stage: run `mix`", "Illegal instruction"], status=132)
     assert (read.colour, read.why) == (RED, "broken")
-    assert read.sentence == "ended with status 132 in `run `mix`` without a result: Illegal instruction"
+    ended = "ended with status 132 in `run `mix`` without a result that goes with it"
+    assert read.sentence == f"{ended}: Illegal instruction"
+
+
+@pytest.mark.parametrize(("verdict", "status"), [("green", 137), ("skipped", 1), ("red", 0)])
+def test_result_that_the_exit_status_belies_does_not_count(verdict: str, status: int) -> None:
+    read = read_result("mma", [line("mma", verdict)], status=status)
+    assert (read.colour, read.why) == (RED, "broken")
 
 
 def test_check_that_was_ended_names_what_hung() -> None:

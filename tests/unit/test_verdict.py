@@ -58,6 +58,18 @@ def test_the_last_word_of_a_gate_counts_and_only_on_the_image_itself() -> None:
     assert latest_verdicts(said, DIGEST) == {Gate.TEST: said[1]}
 
 
+@pytest.mark.parametrize("found", [GREEN, RED])
+@pytest.mark.parametrize("skipped_at", [1, 9])
+def test_a_skip_takes_back_nothing_that_was_found_out(found: Colour, skipped_at: int) -> None:
+    said = [verdict(Gate.SMOKE, found, minute=5), verdict(Gate.SMOKE, SKIPPED, minute=skipped_at)]
+    assert latest_verdicts(said, DIGEST) == {Gate.SMOKE: said[0]}
+
+
+def test_of_skips_alone_the_last_one_counts() -> None:
+    said = [verdict(Gate.SMOKE, SKIPPED, minute=5), verdict(Gate.SMOKE, SKIPPED, minute=9)]
+    assert latest_verdicts(said, DIGEST) == {Gate.SMOKE: said[1]}
+
+
 def test_an_obstacle_names_gate_colour_and_evidence() -> None:
     assert obstacles(given(GREEN, RED, None)) == ("test: red, 3 checks", "smoke: did not run")
 
