@@ -3,6 +3,7 @@
 The last line of stdout is the result, and the exit status follows it: 0 green or skipped, 1 red. A skip says why:
 `no-gpu`, `other-gpu` (this GPU has no such instructions), `memory` (too little is free), `missing` (a program or
 package that the check works on is not here). Only the standard library is used, so that any image can run it.
+With `--spoil` a check falsifies one number that the GPU gave, and must end red: the proof that it can.
 """
 
 from __future__ import annotations
@@ -22,6 +23,8 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 import driver
+
+spoiling = False  # --spoil
 
 
 class Skip(Exception):
@@ -123,9 +126,13 @@ def run(name: str, does: str, body: Callable[[Check], None], *options: tuple[str
     parser.add_argument("--compute-capability", default="", metavar="12.1a", help="of the target (default: the GPU's)")
     parser.add_argument("--patience", type=float, default=1.0, metavar="TIMES", help="stretches every time limit")
     parser.add_argument("--work", type=Path, default=None, metavar="FOLDER", help="to write to (default: /tmp)")
+    falsify = "falsify what the GPU gave, so that the check must be red: proof that it can be"
+    parser.add_argument("--spoil", action="store_true", help=falsify)
     for flag, settings in options:
         parser.add_argument(flag, **settings)
     check = Check(name, parser.parse_args())
+    global spoiling
+    spoiling = check.options.spoil
     signal.signal(signal.SIGTERM, lambda number, frame: check.finish("red", "stopped", "stopped from outside"))
     try:
         body(check)
@@ -137,6 +144,15 @@ def run(name: str, does: str, body: Callable[[Check], None], *options: tuple[str
         traceback.print_exc()
         check.finish("red", "error", f"{type(err).__name__}: {err}"[:2000])
     check.finish("green")
+
+
+def spoil(numbers: Any, by: float = 1) -> None:
+    """With `--spoil`, falsify the first of these numbers that the GPU gave; whatever judges some hands them here first.
+
+    numbers: a list, or a flat tensor, which is changed in place.
+    """
+    if spoiling:
+        numbers[0] += by
 
 
 def module(name: str) -> Any:

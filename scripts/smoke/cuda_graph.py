@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from check import Check, Red, module, run
-from compare import within
+from compare import same, within
 
 BATCHES = (1, 2, 4, 8, 16, 32)
 REPLAYS = 50
@@ -54,8 +54,8 @@ def body(check: Check) -> None:
             # The hidden layer is rounded to bf16 too: up to 2**-8 of values about 1, and the weights sum to about that.
             bound = exact.abs() * 2**-8 + 2**-8 * 4
             results.append(within(f"graph of batch {batch}", got, exact, bound))
-            if not torch.allclose(got.float(), plain.float(), rtol=2**-7, atol=2**-6):
-                raise Red(f"graph of batch {batch}: differs from the same calls without a graph")
+            plain = plain.double().cpu()
+            within(f"graph of batch {batch} against the same calls without", got, plain, plain.abs() * 2**-7 + 2**-6)
             outputs.append(got)
         if torch.equal(outputs[0], outputs[1]):
             raise Red(f"graph of batch {batch}: two inputs give one output")
@@ -67,8 +67,8 @@ def body(check: Check) -> None:
                 got = out.clone()
                 if turn == 0:
                     first[batch] = got
-                elif not torch.equal(got, first[batch]):
-                    raise Red(f"graph of batch {batch}: replay {turn} differs from the first on the same input")
+                else:
+                    same(f"graph of batch {batch}, replay {turn} against the first", got, first[batch])
         torch.cuda.synchronize()
     check.facts["results"] = results
 

@@ -13,6 +13,7 @@ from typing import Any
 
 import driver
 from check import Check, Red, Skip, run
+from compare import same
 
 COUNT, BLOCK = 1 << 16, 256
 MASK = 2**32 - 1
@@ -63,11 +64,8 @@ def body(check: Check) -> None:
             with check.stage(f"run kernel `mix` as {compiler} made it", RUN_LIMIT_S):
                 got, total = launch(gpu, code, seed)
             expected = [mixed(at, seed) for at in range(COUNT)]
-            if got != expected:
-                wrong = next(at for at in range(COUNT) if got[at] != expected[at])
-                raise Red(f"{compiler}: element {wrong} is {got[wrong]}, expected {expected[wrong]}")
-            if total != sum(expected):
-                raise Red(f"{compiler}: the sum is {total}, expected {sum(expected)}")
+            same(f"kernel `mix` as {compiler} made it", got, expected)
+            same(f"the sum of `mix` as {compiler} made it", [total], [sum(expected)])
 
 
 def mixed(at: int, seed: int) -> int:

@@ -1,4 +1,8 @@
-"""FlashInfer's attention, prefill and decode over a paged cache, gives what float64 gives; what it compiles is kept."""
+"""FlashInfer's attention, prefill and decode over a paged cache, gives what float64 gives; what it compiles is kept.
+
+Where an image has these kernels ahead of time, one that no image has so is compiled as well: ALiBi's, as FlashInfer's
+own list of what to compile ahead (flashinfer/aot.py) has no position encoding.
+"""
 
 from __future__ import annotations
 
@@ -37,6 +41,15 @@ def body(check: Check) -> None:
         check.facts["results"].append(prefill(torch, flashinfer))
     with check.stage("FlashInfer batch decode (compiles at its first use)", COMPILE_LIMIT_S):
         check.facts["results"].append(decode(torch, flashinfer))
+    ahead = Path(module("flashinfer.jit.env").FLASHINFER_AOT_DIR)  # of flashinfer-jit-cache, else flashinfer/data/aot
+    check.facts["ahead_of_time"] = loaded(ahead)
+    if not loaded(cache):
+        if not loaded(ahead):
+            raise Red(f"FlashInfer's kernels come neither from `{cache}` nor ahead of time from `{ahead}`")
+        with check.stage("FlashInfer batch prefill with ALiBi (compiles at its first use)", COMPILE_LIMIT_S):
+            check.facts["results"].append(prefill(torch, flashinfer, "ALIBI"))
+        if not loaded(cache):
+            raise Red(f"`{cache}` has nothing of a kernel that is not there ahead of time")
     after = compiled(cache)
     check.facts["compiled_now"], check.facts["in_cache"] = len(after.keys() - before.keys()), len(after)
     if os.environ.get(AGAIN):
@@ -55,6 +68,13 @@ def compiled(cache: Path) -> dict[str, int]:
     return {str(path): path.stat().st_mtime_ns for path in cache.rglob("*.so")}
 
 
+def loaded(folder: Path) -> list[str]:
+    """The libraries of this folder that this process runs from, whatever it was told of them."""
+    lines = Path("/proc/self/maps").read_text().splitlines()
+    paths = {Path(fields[5]) for line in lines if len(fields := line.split(maxsplit=5)) == 6}
+    return sorted(path.stem for path in paths if path.suffix == ".so" and path.is_relative_to(folder.resolve()))
+
+
 def paged(torch: Any, lengths: tuple[int, ...]) -> tuple[Any, Any, Any, Any, Any]:
     """A cache with sequences of these lengths, its pages dealt out in no order: tensor, row pointers, page numbers,
     tokens on the last pages, and per sequence (keys, values) in float64."""
@@ -71,11 +91,14 @@ def paged(torch: Any, lengths: tuple[int, ...]) -> tuple[Any, Any, Any, Any, Any
     return cache.cuda(), starts.cuda(), order.int().cuda(), last.int().cuda(), sequences
 
 
-def attention(torch: Any, q: Any, k: Any, v: Any) -> Any:
+def attention(torch: Any, q: Any, k: Any, v: Any, encoding: str = "NONE") -> Any:
     """Causal attention in float64; the last query sees all keys. q: tokens x heads x HEAD."""
     group = QUERY_HEADS // KV_HEADS
     k, v = k.repeat_interleave(group, dim=1), v.repeat_interleave(group, dim=1)
     scores = torch.einsum("qhd,khd->hqk", q.double(), k) / HEAD**0.5
+    if encoding == "ALIBI":  # the key's place alone: what all keys of a query have in common, the softmax takes out
+        slopes = 2.0 ** (-8 / QUERY_HEADS * torch.arange(1, QUERY_HEADS + 1, dtype=torch.float64))
+        scores += slopes[:, None, None] * torch.arange(k.shape[0])
     row = torch.arange(q.shape[0])[:, None] + (k.shape[0] - q.shape[0])
     scores.masked_fill_(torch.arange(k.shape[0])[None, :] > row, float("-inf"))
     return torch.einsum("hqk,khd->qhd", scores.softmax(-1), v)
@@ -93,7 +116,7 @@ def decode(torch: Any, flashinfer: Any) -> dict[str, Any]:
     return within("decode", got, exact, exact.abs() * BOUND_REL + BOUND_ABS)
 
 
-def prefill(torch: Any, flashinfer: Any) -> dict[str, Any]:
+def prefill(torch: Any, flashinfer: Any, encoding: str = "NONE") -> dict[str, Any]:
     cache, starts, order, last, sequences = paged(torch, LENGTHS)
     tokens = [max(1, length // 2) for length in LENGTHS]  # the first half is in the cache already
     q = torch.randn(sum(tokens), QUERY_HEADS, HEAD, generator=torch.Generator().manual_seed(7)).to(torch.bfloat16)
@@ -102,13 +125,13 @@ def prefill(torch: Any, flashinfer: Any) -> dict[str, Any]:
     wrapper = flashinfer.BatchPrefillWithPagedKVCacheWrapper(space, "NHD", backend="fa2")
     wrapper.plan(
         rows.cuda(), starts, order, last, QUERY_HEADS, KV_HEADS, HEAD, PAGE,
-        causal=True, q_data_type=q.dtype, kv_data_type=cache.dtype,
+        causal=True, pos_encoding_mode=encoding, q_data_type=q.dtype, kv_data_type=cache.dtype,
     )  # fmt: skip
     got = wrapper.run(q.cuda(), cache)
     torch.cuda.synchronize()
-    parts = [attention(torch, q[rows[at] : rows[at + 1]], *sequence) for at, sequence in enumerate(sequences)]
+    parts = [attention(torch, q[rows[at] : rows[at + 1]], k, v, encoding) for at, (k, v) in enumerate(sequences)]
     exact = torch.cat(parts)
-    return within("prefill", got, exact, exact.abs() * BOUND_REL + BOUND_ABS)
+    return within(f"prefill, position encoding {encoding}", got, exact, exact.abs() * BOUND_REL + BOUND_ABS)
 
 
 if __name__ == "__main__":

@@ -14,8 +14,8 @@ from typing import Any
 
 import cuda_kernel
 import driver
-from check import Check, Red, Skip, module, run
-from compare import product_bound, within
+from check import Check, Skip, module, run
+from compare import product_bound, same, within
 
 FIRST_WITH_FP4 = (10, 0)  # PTX ISA, mma with .kind::mxf4nvf4 and tcgen05: sm_100 and later
 ROWS, COLUMNS, DEPTH = 128, 256, 512
@@ -90,8 +90,7 @@ def by_mma(check: Check, gpu: driver.Gpu) -> dict[str, Any]:
         else:
             code = cuda_kernel.by_nvrtc(nvrtc, f"sm_{arch}", cubin=True, source=WARP)
     got = launch(gpu, code)
-    if any(value != WARP_RESULT for value in got):
-        raise Red(f"mma: {sorted(set(got))[:4]} for {WARP_RESULT}")
+    same("mma", got, [WARP_RESULT] * len(got))
     return {"what": f"one warp, m16n8k64, sm_{arch}", "of_bound": 0.0}
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import garbage
-from check import Check, Red, Skip, run
+from check import Check, Red, Skip, run, spoil
 from serving import Server, last_words, serving
 
 PROMPTS = ("Fetch, then build with the network off.", "user: Who are you?\nassistant:")  # where --expect has no others
@@ -50,6 +50,7 @@ def body(check: Check) -> None:
             for turn in range(ROUNDS):
                 with check.stage(f"llama-server on the GPU: answer, round {turn + 1} of {ROUNDS}", ANSWER_S):
                     answers = [complete(server, prompt) for prompt in prompts]
+                spoil(answers[0]["tokens"])
                 judge("the GPU", answers)
                 check.facts["largest_logprob_difference"] = same(right, answers)
             stage = check.stage("llama-server on the GPU: answer at once", ANSWER_S)
@@ -112,7 +113,8 @@ def same(right: list[dict[str, Any]], answers: list[dict[str, Any]]) -> float:
     for one, other in zip(right, answers, strict=True):
         prompt = one["prompt"]
         if one["tokens"] != other["tokens"]:
-            raise Red(f"`{prompt}`: on the CPU `{one['content']}`, on the GPU `{other['content']}`")
+            said = [f"`{answer['content']}` {answer['tokens']}" for answer in (one, other)]
+            raise Red(f"`{prompt}`: on the CPU {said[0]}, on the GPU {said[1]}")
         for on_cpu, on_gpu in zip(logprobs(one), logprobs(other), strict=True):
             shared = on_cpu.keys() & on_gpu.keys()
             if len(shared) < len(on_cpu) - 2:  # the last of them may change places with what comes after

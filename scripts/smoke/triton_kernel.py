@@ -8,7 +8,7 @@ import tempfile
 from pathlib import Path
 
 from check import Check, Red, module, run
-from compare import product_bound, within
+from compare import product_bound, same, within
 
 LIMIT_S = 180
 # Which variable Triton reads depends on its version and the GPU: since 3.5 Blackwell has a ptxas of its own.
@@ -43,8 +43,7 @@ def body(check: Check) -> None:
             x, y = torch.arange(10_007, device="cuda", dtype=torch.float32), torch.full((10_007,), 0.5, device="cuda")
             got = kernels_in_triton.add(x, y)
             torch.cuda.synchronize()
-        if not torch.equal(got.cpu(), x.cpu() + 0.5):
-            raise Red("Triton kernel `add` gives another sum than the CPU")
+        same("Triton kernel `add`", got, x.cpu() + 0.5)
         generator = torch.Generator().manual_seed(1)
         a = torch.randn(200, 320, generator=generator).to(torch.bfloat16)
         b = torch.randn(320, 144, generator=generator).to(torch.bfloat16)

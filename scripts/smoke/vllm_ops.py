@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from check import Check, Red, module, run
-from compare import product_bound, within
+from check import Check, module, run
+from compare import product_bound, same, within
 
 LIMIT_S = 120
 TOKENS = (1, 7, 512)
@@ -68,8 +68,7 @@ def routing(check: Check, torch: Any, ops: Any, logits: Any) -> None:
         ops.topk_softmax(weights, experts, rows, logits.cuda(), False)
         torch.cuda.synchronize()
     exact, best = logits.double().softmax(-1).topk(CHOSEN, dim=-1)
-    if not torch.equal(experts.cpu().long(), best):
-        raise Red(f"topk_softmax {tokens}x{EXPERTS}: other experts than those with the largest weights")
+    same(f"topk_softmax {tokens}x{EXPERTS}, the experts with the largest weights", experts, best)
     hold(check, f"topk_softmax {tokens}x{EXPERTS}", weights, exact, FP32)
 
 
@@ -81,11 +80,14 @@ def fp8_product(check: Check, torch: Any, ops: Any, x: Any, weights: Any) -> Non
         b, scale_b = ops.scaled_fp8_quant(weights.t().contiguous().cuda(), use_per_token_if_dynamic=True)
         got = ops.cutlass_scaled_mm(a, b.t(), scale_a, scale_b.t(), torch.bfloat16)
         torch.cuda.synchronize()
-    scales = x.double().abs().amax(-1, keepdim=True) / FP8_LARGEST
-    hold(check, f"{what}, scales", scale_a, scales, FP32)
-    # A step of e4m3 is an eighth of a power of two: what was quantised is off by a 16th, or half the least step.
-    off = x.double().abs() / 16 + scales * 2**-10
-    check.facts["results"].append(within(f"{what}, quantised", a.double() * scale_a.double(), x.double(), off * 1.01))
+    for side, given, codes, found in (("a", x, a, scale_a), ("b", weights.t(), b, scale_b)):
+        given = given.double()
+        scales = given.abs().amax(-1, keepdim=True) / FP8_LARGEST
+        hold(check, f"{what}, scales of {side}", found, scales, FP32)
+        # A step of e4m3 is an eighth of a power of two: what was quantised is off by a 16th, or half the least step.
+        off = given.abs() / 16 + scales * 2**-10
+        quantised = within(f"{what}, {side} quantised", codes.double() * found.double(), given, off * 1.01)
+        check.facts["results"].append(quantised)
     exact_a, exact_b = a.double().cpu() * scale_a.double().cpu(), b.double().cpu() * scale_b.double().cpu()
     exact = exact_a @ exact_b.t()
     bound = product_bound(exact_a, exact_b.t(), exact, rounding=FP8_ROUNDING, accumulation=FP8_ACCUMULATION)

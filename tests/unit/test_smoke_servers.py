@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import stat
 import subprocess
@@ -12,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import check
 import pytest
 import vllm_generate
 from check import Red
@@ -74,6 +76,13 @@ def test_llamacpp_that_goes_wrong_is_red_and_says_how(programs: Path, fault: str
     assert (said["verdict"], sentence in said["sentence"]) == ("red", True), said["sentence"]
 
 
+def test_spoiled_llamacpp_is_red_with_the_tokens(programs: Path) -> None:
+    said = llamacpp(programs, "", "--spoil")
+    assert (said["verdict"], said["why"]) == ("red", "wrong")
+    right, wrong = re.findall(r"on the [CG]PU `[^`]*` \[(\d+),", said["sentence"])
+    assert int(wrong) == int(right) + 1
+
+
 def test_llamacpp_is_held_against_what_the_model_must_say(programs: Path, tmp_path: Path) -> None:
     (tmp_path / "expect.json").write_text(json.dumps({"a prompt": "what it must say", "another": "and this"}))
     said = llamacpp(programs, "", "--expect", str(tmp_path / "expect.json"))
@@ -128,6 +137,12 @@ def test_vllm_that_answers_otherwise_is_red_and_says_when(wrong_from: int, way: 
         hold(Vllm(ANSWERS, wrong_from=wrong_from))
 
 
+def test_spoiled_vllm_is_red_at_its_first_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(check, "spoiling", True)
+    with pytest.raises(Red, match=r"eager: asked alone, it answers \[6, 6, 7, 8, 9\], the CPU \[5, 6, 7, 8, 9\]"):
+        hold(Vllm(ANSWERS))
+
+
 def test_vllm_whose_answers_do_not_depend_on_the_question_is_red() -> None:
     with pytest.raises(Red, match="2 different inputs give one answer"):
         hold(Vllm({first: [1, 2, 3, 4, 5] for first in ANSWERS}))
@@ -150,6 +165,50 @@ def test_backend_is_read_from_the_log(line: str) -> None:
     assert vllm_generate.named_backend(line, "TRITON_ATTN") == "TRITON_ATTN"
     with pytest.raises(Red, match="`FLASHINFER` was asked for, the log says TRITON_ATTN"):
         vllm_generate.named_backend(line, "FLASHINFER")
+
+
+def test_backend_of_another_kind_does_not_count() -> None:
+    others = (
+        "INFO nvfp4.py:36] Using CUTLASS backend for NvFp4 linear\n"
+        "INFO selector.py:137] Using HND KV cache layout for FLASHINFER backend.\n"
+        "INFO nvfp4.py:181] Using 'MARLIN' NvFp4 MoE backend out of potential backends: ['MARLIN']\n"
+    )
+    with pytest.raises(Red, match="names no attention backend"):
+        vllm_generate.named_backend(others, None)
+    log = f"INFO cuda.py:308] Using AttentionBackendEnum.TRITON_ATTN backend.\n{others}"
+    assert vllm_generate.named_backend(log, "TRITON_ATTN") == "TRITON_ATTN"
+
+
+def test_a_second_backend_beside_the_one_asked_for_is_red() -> None:
+    log = "Using TRITON_ATTN backend.\nUsing FLASH_ATTN attention backend out of potential backends: ['FLASH_ATTN'].\n"
+    with pytest.raises(Red, match="the log says FLASH_ATTN, TRITON_ATTN"):
+        vllm_generate.named_backend(log, "TRITON_ATTN")
+
+
+SKIPPED = (  # 0.20.2: vllm/v1/worker/gpu_model_runner.py:6053
+    "WARNING gpu_model_runner.py:6053] Skipping CUDA graph capture. To turn on CUDA graph capture, "
+    "ensure `cudagraph_mode` was not manually set to `NONE`"
+)
+STARTED = "Capturing CUDA graphs (decode, FULL):   0%|          | 0/4 [00:00<?, ?it/s]"
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "INFO gpu_model_runner.py:6134] Graph capturing finished in 3 secs, took 0.05 GiB",
+        "Capturing CUDA graphs (mixed prefill-decode, PIECEWISE): 100%|##########| 5/5 [00:01<00:00,  3.5it/s]",
+    ],
+)
+def test_graphs_are_read_from_the_log_and_must_not_be_in_an_eager_ones(line: str) -> None:
+    assert vllm_generate.captured("with", f"{STARTED}\n{line}\n", eager=False) in line
+    with pytest.raises(Red, match="eager: CUDA graphs were captured though `--enforce-eager`"):
+        vllm_generate.captured("eager", f"{STARTED}\n{line}\n", eager=True)
+
+
+def test_server_that_fell_back_to_eager_is_red() -> None:
+    with pytest.raises(Red, match="with: the log names no CUDA graphs that were captured"):
+        vllm_generate.captured("with", f"{STARTED}\n{SKIPPED}\n", eager=False)
+    assert vllm_generate.captured("eager", SKIPPED, eager=True) == "none"
 
 
 def test_log_that_names_no_backend_is_red() -> None:
