@@ -13,7 +13,7 @@ from urllib.parse import unquote
 from spark_images.contents import deb_url
 from spark_images.errors import ConfigError, HostProgramError, RouteError
 from spark_images.files import write_text
-from spark_images.locks import LockedDeb, made_from
+from spark_images.locks import LockedDeb, lock_text, made_from
 from spark_images.pins import DebsPin
 from spark_images.process import Captured, capture
 
@@ -130,19 +130,14 @@ def parse_uris(output: str, *, base_urls: Mapping[str, str]) -> tuple[LockedDeb,
 
 def write_debs_lock(pin: DebsPin, debs: Iterable[LockedDeb], path: Path) -> None:
     """Write the lock, whole or not at all, in an order of its own."""
-    lines = [
-        f"# The .debs behind the pin `{pin.name}` of pins.yaml. Remade by `nox -s lock`; do not edit.",
-        "schema: 1",
-        f"made-from: {made_from(pin)}",
-        "debs:",
-    ]
-    for deb in sorted(debs, key=lambda deb: (deb.package, deb.version, deb.arch)):
+    comment = f"The .debs behind the pin `{pin.name}` of pins.yaml. Remade by `nox -s lock`; do not edit."
+    entries = [
         # Quotes where YAML could see a number: versions such as 1.10, digests such as 1234e56.
-        lines.append(
-            f'  - {{package: {deb.package}, version: "{deb.version}", arch: {deb.arch}, archive: {deb.archive}, '
-            f'path: {deb.path}, sha256: "{deb.sha256}", size: {deb.size_bytes}, sets: [{", ".join(deb.sets)}]}}'
-        )
-    write_text(path, "\n".join(lines) + "\n")
+        f'{{package: {deb.package}, version: "{deb.version}", arch: {deb.arch}, archive: {deb.archive}, '
+        f'path: {deb.path}, sha256: "{deb.sha256}", size: {deb.size_bytes}, sets: [{", ".join(deb.sets)}]}}'
+        for deb in sorted(debs, key=lambda deb: (deb.package, deb.version, deb.arch))
+    ]
+    write_text(path, lock_text(comment, made=made_from(pin), key="debs", entries=entries))
 
 
 def _base_urls(pin: DebsPin, route: str) -> dict[str, str]:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import assert_never
 
 from spark_images import forms
 from spark_images.document import Section, reading
-from spark_images.errors import StaleLockError
+from spark_images.errors import ConfigError, StaleLockError
 from spark_images.pins import DebsPin, RequirementsPin, WheelsPin
 from spark_images.wheel_tags import glibc_platform, is_wheel_of
 
@@ -90,13 +91,14 @@ def made_from(pin: WheelsPin | RequirementsPin | DebsPin) -> str:
                 source["provided"] = dict(pin.provided)
         case _:
             assert_never(pin)
-    return "sha256:" + hashlib.sha256(json.dumps(source, sort_keys=True).encode()).hexdigest()
+    return _digest(json.dumps(source, sort_keys=True))
 
 
 def read_wheels_lock(path: Path, pin: WheelsPin | RequirementsPin) -> WheelsLock:
     """The wheels behind a pin: every package of it for every platform.
 
-    Raises StaleLockError when the lock was made from another state of the pin, ConfigError for every mistake in it.
+    Raises StaleLockError when the lock was made from another state of the pin, ConfigError for every mistake in it and
+    where it is not as it was written.
     """
     platforms = pin.platforms if isinstance(pin, WheelsPin) else (pin.platform,)
     with reading(path, if_missing=REMAKE.format(pin.name)) as top:
@@ -107,28 +109,63 @@ def read_wheels_lock(path: Path, pin: WheelsPin | RequirementsPin) -> WheelsLock
             for platform in platforms:
                 if not found.intersection({(package, platform), (package, "any")}):
                     top.refuse("wheels", f"there is none of `{package}` for {platform}")
-        return WheelsLock(path=str(path), made_from=made, wheels=wheels)
+    require_unchanged(path, pin.name)
+    return WheelsLock(path=str(path), made_from=made, wheels=wheels)
 
 
 def read_debs_lock(path: Path, pin: DebsPin) -> DebsLock:
     """The packages behind a pin.
 
-    Raises StaleLockError when the lock was made from another state of the pin, ConfigError for every mistake in it.
+    Raises StaleLockError when the lock was made from another state of the pin, ConfigError for every mistake in it and
+    where it is not as it was written.
     """
     with reading(path, if_missing=REMAKE.format(pin.name)) as top:
         made = _read_head(path, top, pin)
         of_pin = forms.one_of(*(f"{entry.name}/{arch}" for entry in pin.sets for arch in entry.arches))
         debs = tuple(_read_deb(item.section(), of_pin) for item in top.items("debs", "packages"))
-        return DebsLock(path=str(path), made_from=made, debs=debs)
+    require_unchanged(path, pin.name)
+    return DebsLock(path=str(path), made_from=made, debs=debs)
 
 
 REMAKE = "make it with `./noxw -s lock -- {}`"  # a pin
+_ENTRIES = "\nentries: "  # the last line of the head
+
+
+def lock_text(*comments: str, made: str, key: str, entries: Iterable[str]) -> str:
+    """A lock: what it was made from, a digest over all that follows, and under `key` a line per entry."""
+    body = "".join(f"{line}\n" for line in (f"{key}:", *(f"  - {entry}" for entry in entries)))
+    head = "\n".join((*(f"# {line}" for line in comments), "schema: 1", f"made-from: {made}"))
+    return f"{head}{_ENTRIES}{_digest(body)}\n{body}"
+
+
+def require_unchanged(path: Path, pin: str) -> None:
+    """Raise ConfigError when the entries of a lock are not those that were written: it was edited or cut since.
+
+    A StaleLockError where it does not say which were written, as locks before this did not.
+    """
+    digest, _, body = path.read_text(encoding="utf-8").partition(_ENTRIES)[2].partition("\n")
+    if not digest:
+        raise StaleLockError(
+            f"`{path}` does not say which entries it was written with, so nobody knows whether it is whole",
+            hint=REMAKE.format(pin),
+        )
+    if digest != _digest(body):
+        raise ConfigError(
+            f"`{path}` is not as it was written: lines of it were changed, added or lost",
+            why=[f"it was written with the entries {digest}", f"it has the entries {_digest(body)} now"],
+            hint=REMAKE.format(pin),
+        )
+
+
+def _digest(text: str) -> str:
+    return "sha256:" + hashlib.sha256(text.encode()).hexdigest()
 
 
 def _read_head(
     path: Path, top: Section, pin: WheelsPin | RequirementsPin | DebsPin, others: tuple[str, ...] = ()
 ) -> str:
     top.value("schema", forms.schema(1))
+    top.optional("entries", forms.DIGEST, "")
     made = top.value("made-from", forms.DIGEST)
     if made and made != made_from(pin):
         raise StaleLockError(

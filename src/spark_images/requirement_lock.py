@@ -31,6 +31,12 @@ ASK_JOBS = 8  # sizes that are asked for at once
 TORCH = "torch"  # requirements with this in them are what vLLM's use_existing_torch.py drops
 MOST_REASONS = 8  # lines of the solver's explanation that an error shows; its log has all
 _UNSOLVED, _UNDATED = "No solution found", "is missing an upload date"  # uv's words
+_WHEELLESS = re.compile(r"([a-z0-9][a-z0-9._-]*)(?:[<>=!~]=?[^ ]+)? ha(?:s|ve) no (?:usable )?wheels")  # and these
+
+_WITHOUT_WHEEL = (
+    "of what has no wheel, `constraints` can name a version that has one, and `exclusions` leave it out where nothing "
+    "needs it; what has to be compiled becomes the source of an image of its own, see docs/adding-an-image.md"
+)
 
 
 def resolve_requirements(
@@ -150,11 +156,18 @@ def _solve(
             hint="make the lock with an index that does (PEP 700), for example `PIP_INDEX_URL=https://pypi.org/simple`",
         )
     if _UNSOLVED in done.stderr:
+        of, change = f"{pin.platform} and Python {pin.python}", "change the releases or `exclude-newer` in"
+        without = dict.fromkeys(_WHEELLESS.findall(done.stderr.rpartition("\nerror:")[2]))
         raise ConfigError(
             f"pin `{pin.name}`: the requirements of {', '.join(f'`{package}`' for package in pin.packages)} have no "
-            f"solution for {pin.platform} and Python {pin.python}",
-            why=(*said, f"the solver's log: {log}"),
-            hint=f"change the releases or `exclude-newer` in line {pin.line} of pins.yaml, or {pin.requirements.path}",
+            f"solution for {of}",
+            why=(
+                *(f"`{one}` has no wheel for {of}; to build one of its source is not supported" for one in without),
+                *said,
+                f"the solver's log: {log}",
+            ),
+            hint=f"{change} line {pin.line} of pins.yaml, or {pin.requirements.path}"
+            + (f": {_WITHOUT_WHEEL}" if without else ""),
         )
     raise RouteError(f"pin `{pin.name}`: uv cannot read the package index", why=(*said, f"its log: {log}"))
 

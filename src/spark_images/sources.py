@@ -15,7 +15,7 @@ from spark_images.compat.facts import Facts
 from spark_images.compat.release import Source, vllm_release
 from spark_images.document import Section, reading
 from spark_images.errors import ConfigError, StaleLockError
-from spark_images.locks import REMAKE
+from spark_images.locks import REMAKE, require_unchanged
 from spark_images.pins import GitRoute, Pins, SdistPin, SdistRoute, TreeContent, TreeRoute
 from spark_images.pins_file import read_tree_routes
 
@@ -124,7 +124,8 @@ def carrier_route(carrier: SdistPin) -> SdistRoute:
 def read_sources_lock(path: Path, made: SourcesInput) -> SourcesLock:
     """The sources of a release, every one that is written down of it.
 
-    Raises StaleLockError when the lock was made from something else, ConfigError for every mistake in it.
+    Raises StaleLockError when the lock was made from something else, ConfigError for every mistake in it and where it
+    is not as it was written.
     """
     name = made.pin.name
     with reading(path, if_missing=REMAKE.format(name)) as top:
@@ -140,8 +141,9 @@ def read_sources_lock(path: Path, made: SourcesInput) -> SourcesLock:
         for stated in made.sources:
             for label in (stated.name, *(f"{stated.name}/{at}" for at in stated.submodules)):
                 if label not in found:
-                    top.refuse("sources", f"there is none of `{label}`")
-        return SourcesLock(path=str(path), pin=name, made_from=made_from, sources=sources)
+                    top.refuse("sources", f"there is none of `{label}`: {REMAKE.format(name)}")
+    require_unchanged(path, name)
+    return SourcesLock(path=str(path), pin=name, made_from=made_from, sources=sources)
 
 
 def read_known_trees(path: Path) -> tuple[LockedSource, ...]:
@@ -165,6 +167,7 @@ def _content(pin: str, source: LockedSource) -> TreeContent:
 
 def _read_head(top: Section) -> str:
     top.value("schema", forms.schema(1))
+    top.optional("entries", forms.DIGEST, "")
     return top.value("made-from", forms.DIGEST)
 
 

@@ -17,6 +17,7 @@ from spark_images.compat.release import Source
 from spark_images.errors import ContentError, RouteError, UpstreamError
 from spark_images.files import write_text
 from spark_images.git_tree import Submodule, list_submodules, resolve_tag, tree_from_git
+from spark_images.locks import lock_text
 from spark_images.pins import ArchiveRoute, GitRoute, SdistRoute, TreeRoute
 from spark_images.sources import LockedSource, SourcesInput, carrier_route, paths_of
 from spark_images.tree import UNREADABLE, SourceTree, tree_from_archive
@@ -83,13 +84,11 @@ def resolve_sources(
 
 def write_sources_lock(made: SourcesInput, sources: Sequence[LockedSource], path: Path) -> None:
     """Write the lock in one go, a line per tree, in the order of images/compat.yaml."""
-    lines = [
-        f"# What the build of the pin `{made.pin.name}` of pins.yaml would fetch, a line per tree (submodules: `at`).",
-        f"# Remade by `nox -s lock -- {made.pin.name}`; do not edit.",
-        "schema: 1",
-        f"made-from: {made.digest}",
-        "sources:",
-    ]
+    comments = (
+        f"What the build of the pin `{made.pin.name}` of pins.yaml would fetch, a line per tree (submodules: `at`).",
+        f"Remade by `nox -s lock -- {made.pin.name}`; do not edit.",
+    )
+    entries = []
     for source in sources:
         # Quotes where YAML could see a number or the start of a comment.
         fields = {
@@ -104,8 +103,8 @@ def write_sources_lock(made: SourcesInput, sources: Sequence[LockedSource], path
             "routes": _flow(tuple(map(_written, source.routes))),
             "unverified": source.unverified and f'"{source.unverified}"',
         }
-        lines.append(f"  - {{{', '.join(f'{key}: {value}' for key, value in fields.items() if value)}}}")
-    write_text(path, "\n".join(lines) + "\n")
+        entries.append(f"{{{', '.join(f'{key}: {value}' for key, value in fields.items() if value)}}}")
+    write_text(path, lock_text(*comments, made=made.digest, key="sources", entries=entries))
 
 
 def _flow(values: Sequence[str]) -> str:

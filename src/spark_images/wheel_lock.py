@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from spark_images.errors import ContentError, RouteError
 from spark_images.files import write_text
-from spark_images.locks import LockedWheel, made_from
+from spark_images.locks import LockedWheel, lock_text, made_from
 from spark_images.pins import RequirementsPin, WheelsPin
 
 if TYPE_CHECKING:
@@ -40,20 +40,15 @@ def resolve_wheels(pin: WheelsPin, *, index: PackageIndex | None = None) -> tupl
 def write_wheels_lock(pin: WheelsPin | RequirementsPin, wheels: Iterable[LockedWheel], path: Path) -> None:
     """Write the lock in one go, a line per wheel, layer by layer: readers see the old file or the new one."""
     layers = [layer.name for layer in pin.requirements.layers] if isinstance(pin, RequirementsPin) else [""]
-    lines = [
-        f"# The wheels behind the pin `{pin.name}` of pins.yaml. Remade by `nox -s lock`; do not edit.",
-        "schema: 1",
-        f"made-from: {made_from(pin)}",
-        "wheels:",
-    ]
-    for wheel in sorted(wheels, key=lambda wheel: (layers.index(wheel.layer), wheel.project, wheel.platform)):
+    comment = f"The wheels behind the pin `{pin.name}` of pins.yaml. Remade by `nox -s lock`; do not edit."
+    entries = [
         # Quotes where YAML could see a number: versions such as 1.10, digests such as 1234e56.
-        lines.append(
-            f'  - {{project: {wheel.project}, version: "{wheel.version}", filename: {wheel.filename}, '
-            f'platform: {wheel.platform}, sha256: "{wheel.sha256}", size: {wheel.size_bytes}'
-            + (f", layer: {wheel.layer}}}" if wheel.layer else "}")
-        )
-    write_text(path, "\n".join(lines) + "\n")
+        f'{{project: {wheel.project}, version: "{wheel.version}", filename: {wheel.filename}, '
+        f'platform: {wheel.platform}, sha256: "{wheel.sha256}", size: {wheel.size_bytes}'
+        + (f", layer: {wheel.layer}}}" if wheel.layer else "}")
+        for wheel in sorted(wheels, key=lambda wheel: (layers.index(wheel.layer), wheel.project, wheel.platform))
+    ]
+    write_text(path, lock_text(comment, made=made_from(pin), key="wheels", entries=entries))
 
 
 def lock_file(

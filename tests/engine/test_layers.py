@@ -9,6 +9,7 @@ import shutil
 from pathlib import Path
 
 import pytest
+import yaml
 from pipeline import REPOSITORY, Pipeline, make_pipeline
 from wheels import make_wheel
 
@@ -18,6 +19,7 @@ from spark_images.locks import LockedWheel
 from spark_images.oci import read_layout
 from spark_images.pins import RequirementsPin
 from spark_images.project import Project
+from spark_images.record import read_records
 from spark_images.wheel_lock import write_wheels_lock
 
 CUDA = "nvidia/cu13/lib/lib{}.so.13"
@@ -30,7 +32,7 @@ layers:
   app: [app]
 """
 PIN = """
-app: {{kind: sdist, name: app, version: "{version}", sha256: "{sha256}"}}
+app: {{kind: sdist, name: app, version: "{version}", released: 2026-11-{version}T00:00:00Z, sha256: "{sha256}"}}
 app-wheels:
   kind: requirements
   for: [app]
@@ -40,6 +42,11 @@ app-wheels:
   python: "3.11"
   exclude-newer: 2026-11-{version}T00:00:00Z
 """
+COMPILE = 'stages.step("compile", command)'
+SCRIPTS = {
+    "compile_app": "mkdir -p /out/vllm/usr/local/app\ncp /spark/inputs/sources/* /out/vllm/usr/local/app\n",
+    "compile_part": 'mkdir -p /out/hello/usr/local/part\necho "$1" >/out/hello/usr/local/part/version\n',
+}
 
 
 @pytest.fixture
@@ -70,6 +77,30 @@ def project(tmp_path: Path) -> Pipeline:
     return made
 
 
+@pytest.fixture
+def compiled(project: Pipeline) -> Pipeline:
+    """The same by the template of vLLM from source: `app` is compiled, on its layers lies the component `part`."""
+    root = project.project
+    text = (REPOSITORY / "templates/vllm.Dockerfile.j2").read_text()
+    assert text.count(COMPILE) == 1  # all of it stands in the toy's but what vLLM's own rules make the command
+    (root / "templates/app.Dockerfile.j2").write_text(text.replace(COMPILE, 'stages.step("compile", "compile_app")'))
+    hello = (root / "templates/hello.Dockerfile.j2").read_text()
+    (root / "templates/part.Dockerfile.j2").write_text(hello.replace("compile_hello", "compile_part"))
+    for name, text in SCRIPTS.items():
+        (root / "scripts" / name).write_text(f"#!/bin/bash\nset -euo pipefail\n{text}")
+        (root / "scripts" / name).chmod(0o755)
+    part = yaml.safe_load((root / "images/hello/image.yaml").read_text())
+    part |= {"template": "part.Dockerfile.j2", "scripts": ["step", "prove_isolation", "compile_part"]}
+    app = json.loads((root / "images/app/image.yaml").read_text())
+    app |= {"template": "app.Dockerfile.j2", "scripts": [*app["scripts"], "compile_app"]}
+    app |= {"supports": {"here": ["debian"]}}
+    app["compile"] |= {"source": "app", "installs": "app-wheels", "compiled": ["app"], "components": ["part"]}
+    (root / "images/part").mkdir()
+    for name, image in (("part", part), ("app", app)):
+        (root / f"images/{name}/image.yaml").write_text(json.dumps(image))
+    return project
+
+
 def release(project: Pipeline, day: int) -> None:
     """Pin the release of that day, with a lock as a solver would write it; its wheels are in the store."""
     root = project.project
@@ -90,6 +121,9 @@ def release(project: Pipeline, day: int) -> None:
             entry_points="[console_scripts]\napp = app:main\n",
         ),
     }
+    sdist = root / "wheels/app.tar.gz"  # nobody unpacks it
+    sdist.write_bytes(b"%d" % day)
+    project.store.add_file(sdist, f"sha256:{hashlib.sha256(b'%d' % day).hexdigest()}")
     locked = []
     for layer, file in wheels.items():
         project_name, version = file.name.split("-")[:2]
@@ -113,10 +147,11 @@ def release(project: Pipeline, day: int) -> None:
     assert project("render").returncode == 0
 
 
-def layers(project: Pipeline, engine: Engine) -> tuple[Layer, ...]:
-    built = project("build", "app", "--from", "wheel", "--engine", engine.name)
+def layers(project: Pipeline, engine: Engine, origin: str = "wheel") -> tuple[Layer, ...]:
+    built = project("build", "app", "--from", origin, "--engine", engine.name)
     assert built.returncode == 0, built.stderr
-    return read_layout(next(Path(line.split()[1]) for line in built.stderr.splitlines() if "layout  " in line)).layers
+    layouts = [Path(line.split()[1]) for line in built.stderr.splitlines() if "layout  " in line]
+    return read_layout(layouts[-1]).layers  # before it that of its component
 
 
 def test_another_release_changes_its_own_layer_alone(project: Pipeline, engine: Engine) -> None:
@@ -126,6 +161,23 @@ def test_another_release_changes_its_own_layer_alone(project: Pipeline, engine: 
     second = layers(project, engine)
     assert [layer.created_by for layer in first[1:]] == [f"COPY --from=compile /out/{name}/ /" for name in LAYERS]
     assert [one.digest == other.digest for one, other in zip(first, second, strict=True)] == [True, True, True, False]
+
+
+def test_another_release_of_what_is_compiled_leaves_the_component_as_it_is(compiled: Pipeline, engine: Engine) -> None:
+    release(compiled, day=11)
+    first = layers(compiled, engine, "source")
+    release(compiled, day=12)
+    second = layers(compiled, engine, "source")
+    assert [layer.created_by for layer in second[1:]] == [
+        "COPY --from=compile /out/cuda/ /",
+        "COPY --from=compile /out/torch/ /",
+        "COPY --from=part /usr/local/ /usr/local/",
+        "COPY --from=compile /out/vllm/ /",
+    ]
+    same = [one.digest == other.digest for one, other in zip(first, second, strict=True)]
+    assert same == [True, True, True, True, False]
+    plans = [record.plan_id for record in read_records(compiled.cache / "records") if record.image == "app"]
+    assert len(set(plans)) == 2  # and the second image is not the first once more
 
 
 def test_it_is_not_made_from_source(project: Pipeline) -> None:

@@ -86,7 +86,7 @@ def test_the_order_of_packages_does_not_change_the_lock(tmp_path: Path) -> None:
     lines = (tmp_path / "one").read_text().splitlines()
     assert lines[0].startswith("#")
     assert "`nox -s lock`" in lines[0]
-    assert [line.split(", version")[0] for line in lines[4:]] == [
+    assert [line.split(", version")[0] for line in lines[5:]] == [
         "  - {package: a",
         "  - {package: a",
         "  - {package: b",

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import re
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -10,7 +12,7 @@ from values import DEBIAN_PIN, REQUIREMENTS_PIN, TOOLS_PIN
 
 from spark_images.compat.file import read_facts
 from spark_images.errors import ConfigError, StaleLockError
-from spark_images.locks import LockedDeb, LockedWheel, made_from, read_debs_lock, read_wheels_lock
+from spark_images.locks import LockedDeb, LockedWheel, lock_text, made_from, read_debs_lock, read_wheels_lock
 from spark_images.pins import DebSet, DebsPin, RequirementsPin, WheelsPin
 from spark_images.pins_file import read_pins
 from spark_images.requirements import Departure
@@ -51,16 +53,16 @@ def wheel_line(wheel: LockedWheel, **changes: object) -> str:
     w = replace(wheel, **changes)  # type: ignore[arg-type]
     layer = f", layer: {w.layer}" if w.layer else ""
     return (
-        f"- {{project: {w.project}, version: {w.version}, filename: {w.filename}, platform: {w.platform}, "
-        f"sha256: {w.sha256}, size: {w.size_bytes}{layer}}}\n"
+        f"{{project: {w.project}, version: {w.version}, filename: {w.filename}, platform: {w.platform}, "
+        f"sha256: {w.sha256}, size: {w.size_bytes}{layer}}}"
     )
 
 
 def deb_line(deb: LockedDeb, **changes: object) -> str:
     d = replace(deb, **changes)  # type: ignore[arg-type]
     return (
-        f"- {{package: {d.package}, version: '{d.version}', arch: {d.arch}, archive: {d.archive}, path: {d.path}, "
-        f"sha256: {d.sha256}, size: {d.size_bytes}, sets: [{', '.join(d.sets)}]}}\n"
+        f"{{package: {d.package}, version: '{d.version}', arch: {d.arch}, archive: {d.archive}, path: {d.path}, "
+        f"sha256: {d.sha256}, size: {d.size_bytes}, sets: [{', '.join(d.sets)}]}}"
     )
 
 
@@ -81,7 +83,7 @@ def file(tmp_path: Path) -> Path:
 
 def write(file: Path, pin: WheelsPin | RequirementsPin | DebsPin, *lines: str) -> Path:
     key = "debs" if isinstance(pin, DebsPin) else "wheels"
-    file.write_text(f"schema: 1\nmade-from: {made_from(pin)}\n{key}:\n{''.join(lines)}")
+    file.write_text(lock_text(made=made_from(pin), key=key, entries=lines))
     return file
 
 
@@ -107,14 +109,14 @@ def test_a_debs_lock_is_read(file: Path) -> None:
 
 def test_a_package_without_a_wheel_for_a_platform_is_a_mistake(file: Path) -> None:
     write(file, PIN, wheel_line(NVCC), cublas("linux/amd64"))
-    with pytest.raises(ConfigError, match=r":3: wheels: there is none of `cublas==13\.0\.2` for linux/arm64$"):
+    with pytest.raises(ConfigError, match=r":4: wheels: there is none of `cublas==13\.0\.2` for linux/arm64$"):
         read_wheels_lock(file, PIN)
 
 
 @pytest.mark.parametrize("filename", ["../nvcc-1-py3-none-any.whl", "nvcc.tar.gz", "-nvcc.whl", "$(id).whl"])
 def test_a_wheels_file_name_that_is_no_plain_name_is_a_mistake(file: Path, filename: str) -> None:
     write(file, PIN, wheel_line(NVCC, filename=filename), cublas("linux/amd64"), cublas("linux/arm64"))
-    with pytest.raises(ConfigError, match=r":4: wheels\[0\].filename: expected a wheel's file name"):
+    with pytest.raises(ConfigError, match=r":5: wheels\[0\].filename: expected a wheel's file name"):
         read_wheels_lock(file, PIN)
 
 
@@ -145,7 +147,7 @@ def test_a_wheel_that_does_not_fit_the_requirements_is_a_mistake(
     write(file, REQUIREMENTS_PIN, wheel_line(TORCH, **changes), wheel_line(APP))
     with pytest.raises(ConfigError) as caught:
         read_wheels_lock(file, REQUIREMENTS_PIN)
-    assert caught.value.what.startswith(f"{file}:4: wheels[0].{text}")
+    assert caught.value.what.startswith(f"{file}:5: wheels[0].{text}")
 
 
 def test_a_wheel_for_one_python_is_none_for_all(file: Path) -> None:
@@ -154,7 +156,7 @@ def test_a_wheel_for_one_python_is_none_for_all(file: Path) -> None:
     write(file, PIN, wheel_line(NVCC, filename=name, platform="linux/amd64"), wheel_line(NVCC), cublas("linux/amd64"))
     with pytest.raises(ConfigError) as caught:
         read_wheels_lock(file, PIN)
-    assert f"{file}:4: wheels[0].filename: no wheel of `nvcc` 13.0.88 for linux/amd64" in caught.value.why
+    assert f"{file}:5: wheels[0].filename: no wheel of `nvcc` 13.0.88 for linux/amd64" in caught.value.why
 
 
 def test_a_lock_for_another_release_says_which(file: Path) -> None:
@@ -191,7 +193,7 @@ def test_a_wrong_value_of_a_deb_is_a_mistake(file: Path, changes: dict[str, obje
     write(file, DEBIAN_PIN, deb_line(LIBC, **changes))
     with pytest.raises(ConfigError) as caught:
         read_debs_lock(file, DEBIAN_PIN)
-    assert caught.value.what.startswith(f"{file}:4: {text}")
+    assert caught.value.what.startswith(f"{file}:5: {text}")
 
 
 def test_a_package_of_a_set_that_the_lock_lacks_is_not_looked_for_under_its_name(file: Path) -> None:
@@ -207,6 +209,56 @@ def test_a_lock_made_from_another_state_of_its_pin_is_stale(file: Path) -> None:
         read_wheels_lock(file, replace(PIN, packages=("nvcc==13.0.96",)))
     assert caught.value.what == f"`{file}` was made from another `tools` than line 3 of pins.yaml now says"
     assert caught.value.hint == "make it with `./noxw -s lock -- tools`"
+
+
+@pytest.mark.parametrize(
+    "edit",
+    [
+        lambda text: text.replace(f"  - {wheel_line(TORCH)}\n", ""),
+        lambda text: text.replace("size: 1,", "size: 2,", 1),
+        lambda text: text + f"  - {wheel_line(APP, layer='torch')}\n",
+        lambda text: text + "\n",
+    ],
+    ids=["a line lost", "a value changed", "a line added", "a blank added"],
+)
+def test_a_lock_whose_entries_are_not_those_that_were_written_is_refused(
+    file: Path, edit: Callable[[str], str]
+) -> None:
+    write(file, REQUIREMENTS_PIN, wheel_line(TORCH), wheel_line(APP))
+    assert read_wheels_lock(file, REQUIREMENTS_PIN).wheels == (TORCH, APP)
+
+    file.write_text(edit(file.read_text()))
+
+    with pytest.raises(ConfigError) as caught:
+        read_wheels_lock(file, REQUIREMENTS_PIN)
+    assert caught.value.what == f"`{file}` is not as it was written: lines of it were changed, added or lost"
+    assert caught.value.hint == f"make it with `./noxw -s lock -- {REQUIREMENTS_PIN.name}`"
+    assert not isinstance(caught.value, StaleLockError)
+
+
+def test_a_lock_of_debs_that_lost_a_line_is_refused(file: Path) -> None:
+    write(file, DEBIAN_PIN, deb_line(LIBC), deb_line(LIBC, package="libgcc-s1"))
+    file.write_text("".join(file.read_text().splitlines(keepends=True)[:-1]))
+    with pytest.raises(ConfigError, match="is not as it was written"):
+        read_debs_lock(file, DEBIAN_PIN)
+
+
+def test_no_line_of_the_projects_own_locks_can_be_lost(tmp_path: Path) -> None:
+    pin = read_pins(REPOSITORY / "pins.yaml")["vllm-gb10-debian"]
+    assert isinstance(pin, RequirementsPin)
+    lines = (REPOSITORY / pin.lock).read_text().splitlines(keepends=True)
+    (torch,) = (line for line in lines if "{project: torch," in line)
+    (tmp_path / "some.lock").write_text("".join(line for line in lines if line != torch))
+    with pytest.raises(ConfigError, match="is not as it was written"):
+        read_wheels_lock(tmp_path / "some.lock", pin)
+
+
+def test_a_lock_that_does_not_say_what_it_was_written_with_is_made_anew(file: Path) -> None:
+    write(file, DEBIAN_PIN, deb_line(LIBC))
+    file.write_text(re.sub("entries: .*\n", "", file.read_text()))
+    with pytest.raises(StaleLockError) as caught:
+        read_debs_lock(file, DEBIAN_PIN)
+    assert caught.value.hint == "make it with `./noxw -s lock -- debian`"
 
 
 def test_a_missing_lock_says_how_to_make_it(tmp_path: Path) -> None:

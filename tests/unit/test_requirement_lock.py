@@ -239,15 +239,33 @@ def test_what_exists_only_as_source_is_named(index: Index, tmp_path: Path) -> No
     index.put("app", "2.0", "only-sdist")
     with pytest.raises(ConfigError) as caught:
         resolve(index, replace(PIN, packages=("app==2.0",)), tmp_path)
-    assert any("`only-sdist`" in line or "only-sdist" in line for line in caught.value.why)
-    assert any("no usable wheels" in line or "Wheels are required" in line for line in caught.value.why)
+    assert caught.value.why[0] == (
+        "`only-sdist` has no wheel for linux/arm64 and Python 3.11; to build one of its source is not supported"
+    )
+    for way in ("`constraints` can name a version", "`exclusions` leave it out", "the source of an image"):
+        assert way in caught.value.hint
 
 
-def test_a_wheel_for_another_platform_alone_is_no_solution(index: Index, tmp_path: Path) -> None:
-    index.put("x86", "1.0", tag="py3-none-manylinux_2_27_x86_64")
-    index.put("app", "2.0", "x86")
-    with pytest.raises(ConfigError, match="have no solution for linux/arm64"):
+@pytest.mark.parametrize(
+    "tag", ["py3-none-manylinux_2_27_x86_64", f"cp39-cp39-{ARM}", "cp311-cp311-manylinux_2_39_aarch64"]
+)
+@pytest.mark.parametrize("versions", [("1.0",), ("1.0", "2.0")])
+def test_a_wheel_for_another_platform_or_python_alone_is_no_solution(
+    index: Index, tmp_path: Path, tag: str, versions: tuple[str, ...]
+) -> None:
+    for version in versions:
+        index.put("fast-io", version, tag=tag)
+    index.put("app", "2.0", "fast-io")
+    with pytest.raises(ConfigError, match="have no solution for linux/arm64") as caught:
         resolve(index, replace(PIN, packages=("app==2.0",)), tmp_path)
+    assert caught.value.why[0].startswith("`fast-io` has no wheel for linux/arm64 and Python 3.11; ")
+
+
+def test_where_wheels_are_not_what_lacks_nobody_speaks_of_them(index: Index, tmp_path: Path) -> None:
+    index.put("app", "2.0", "lib>=2")
+    with pytest.raises(ConfigError) as caught:
+        resolve(index, replace(PIN, packages=("app==2.0",)), tmp_path)
+    assert "wheel" not in "".join((*caught.value.why[:-1], caught.value.hint))
 
 
 def test_an_index_that_does_not_answer_is_told_apart_from_no_solution(index: Index, tmp_path: Path) -> None:
@@ -290,6 +308,8 @@ def test_the_verb_writes_the_lock_and_keeps_what_the_solver_said(
     index: Index, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "requirements.yaml").write_text("schema: 1\nlayers: {app: [app], rest: ['*']}\n")
+    (tmp_path / "images").mkdir()
+    (tmp_path / "images/targets.yaml").write_text("{}\n")
     (tmp_path / "pins.yaml").write_text(
         f"schema: 1\napp: {{kind: sdist, name: app, version: '1.0', sha256: {'0' * 64}}}\n"
         "app-gb10-debian:\n  {kind: requirements, for: [app], requirements: requirements.yaml, lock: images/a.lock,\n"

@@ -31,31 +31,73 @@ def test_a_line_is_a_unit_and_the_basis_stands_in_a_comment() -> None:
     ]
 
 
-def test_a_line_of_another_form_is_named() -> None:
-    with pytest.raises(ConfigError, match=r"p\.txt:5: expected `peak_mib seconds cpu_s unit`, got `12 x`"):
-        parse_shipped(TEXT + "12 x\n", path="p.txt", release="1", target="gb10")
+@pytest.fixture
+def image(tmp_path: Path) -> Path:
+    """The folder of an image without profiles, beside targets."""
+    targets = "gb10: {platform: linux/arm64, cpu-architecture: armv9-a, description: one}\n"
+    (tmp_path / "targets.yaml").write_text(targets + targets.replace("gb10", "hopper"))
+    (tmp_path / "app/profiles").mkdir(parents=True)
+    return tmp_path / "app"
 
 
-def test_profiles_of_the_target_come_newest_release_first(tmp_path: Path) -> None:
-    (tmp_path / "profiles").mkdir()
+@pytest.mark.parametrize(
+    "line", ["12 x", "100 1.2.3 4 a.o", "100 1 . a.o", "1.5 1 1 a.o", "-1 1 1 a.o", "1 1 1 a.o b", ""]
+)
+def test_a_line_of_another_form_is_named(line: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        parse_shipped(TEXT + line + "\n", path="p.txt", release="1", target="gb10")
+    assert caught.value.what == f"p.txt:5: expected `peak_mib seconds cpu_s unit`, got `{line}`"
+    assert caught.value.hint
+
+
+def test_profiles_of_the_target_come_newest_release_first(image: Path) -> None:
     for name in ("0.9.1-gb10.txt", "0.20.2-gb10.txt", "0.30.0-hopper.txt"):
-        (tmp_path / "profiles" / name).write_text(TEXT)
+        (image / "profiles" / name).write_text(TEXT)
 
-    assert [str(one.release) for one in read_shipped(tmp_path, "gb10")] == ["0.20.2", "0.9.1"]
-    assert read_shipped(tmp_path / "none", "gb10") == ()
+    assert [str(one.release) for one in read_shipped(image, "gb10")] == ["0.20.2", "0.9.1"]
+    assert read_shipped(image / "none", "gb10") == ()
 
 
-def test_a_file_of_another_name_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "profiles").mkdir()
-    (tmp_path / "profiles" / "gb10.txt").write_text(TEXT)
+@pytest.mark.parametrize(
+    ("name", "what"),
+    [
+        ("gb10.txt", "is not called `<release>-<target>.txt`"),
+        ("0.20.2x-gb10.txt", "is named for `0.20.2x`, which is no version of a release"),
+        ("0.20-x-gb10.txt", "is named for the target `x-gb10`, and there is none of this name"),
+        ("0.20.2-gb01.txt", "is named for the target `gb01`, and there is none of this name"),
+    ],
+)
+def test_a_file_of_another_name_is_refused(image: Path, name: str, what: str) -> None:
+    (image / "profiles" / name).write_text(TEXT)
 
-    with pytest.raises(ConfigError, match=r"gb10\.txt` is not called `<release>-<target>\.txt`"):
-        read_shipped(tmp_path, "gb10")
+    with pytest.raises(ConfigError) as caught:
+        read_shipped(image, "gb10")
+    assert caught.value.what == f"`{image}/profiles/{name}` {what}"
+    assert caught.value.hint.startswith("rename it by the release and the target that it was measured for")
+
+
+@pytest.mark.parametrize(
+    ("content", "what"),
+    [
+        (b"# basis: a machine\n70 0.5 0.4 a.o\n70 0.5 0.4 \xff.o\n", "3: expected text in UTF-8"),
+        (b"", "1: expected a line `# basis: …`, and there is none"),
+        (b"70 0.5 0.4 a.o\n", "1: expected a line `# basis: …`, and there is none"),
+        (b"# basis: \n70 0.5 0.4 a.o\n", "1: expected a line `# basis: …`, and there is none"),
+        (b"# basis: a machine\n", "1: expected a line `peak_mib seconds cpu_s unit` for each unit, and there is none"),
+    ],
+)
+def test_a_file_that_says_less_than_it_must_is_refused(image: Path, content: bytes, what: str) -> None:
+    (image / "profiles/1.0-gb10.txt").write_bytes(content)
+
+    with pytest.raises(ConfigError) as caught:
+        read_shipped(image, "gb10")
+    assert caught.value.what == f"{image}/profiles/1.0-gb10.txt:{what}"
+    assert caught.value.hint
 
 
 def test_what_was_measured_here_counts_before_what_is_shipped() -> None:
     shipped = parse_shipped(TEXT, path="p.txt", release="1", target="gb10").units
-    here = parse_shipped("5000 300 290 a/x.cu.o\n", path="here", release="1", target="gb10").units
+    here = parse_shipped("# basis: here\n5000 300 290 a/x.cu.o\n", path="here", release="1", target="gb10").units
 
     assert [(one.unit, one.peak_mib, one.seconds) for one in expected_units([here], [shipped])] == [
         ("a/x.cu.o", 5000, 300.0),

@@ -11,6 +11,7 @@ from spark_images.compat.facts import HandOver
 from spark_images.compat.file import read_facts
 from spark_images.compat.release import Source
 from spark_images.errors import ConfigError, StaleLockError, UsageError
+from spark_images.locks import lock_text
 from spark_images.pins import GitRoute, Pins, SdistPin, SdistRoute, TreeContent
 from spark_images.pins_file import read_pins
 from spark_images.sources import (
@@ -56,7 +57,7 @@ def file(tmp_path: Path) -> Path:
 
 
 def write(file: Path, *lines: str, made_from: str = MADE.digest) -> Path:
-    file.write_text(f"schema: 1\nmade-from: {made_from}\nsources:\n{''.join(lines)}")
+    file.write_text(lock_text(made=made_from, key="sources", entries=(line.removesuffix("\n")[2:] for line in lines)))
     return file
 
 
@@ -160,6 +161,15 @@ def test_trees_of_a_stale_lock_can_still_be_read(file: Path) -> None:
     assert known.tree == TREE
 
 
+def test_a_lock_that_lost_a_line_is_refused(file: Path) -> None:
+    inner = FMT.replace("csrc/fmt", "csrc/fmt/more")  # what is a submodule of a submodule nobody else misses
+    write(file, LIB, FMT, inner)
+    file.write_text("".join(file.read_text().splitlines(keepends=True)[:-1]))
+    with pytest.raises(ConfigError, match="is not as it was written") as caught:
+        read_sources_lock(file, MADE)
+    assert caught.value.hint == "make it with `./noxw -s lock -- vllm`"
+
+
 def test_a_missing_lock_says_how_to_make_it(file: Path) -> None:
     with pytest.raises(ConfigError) as caught:
         read_sources_lock(file, MADE)
@@ -172,8 +182,8 @@ def test_a_missing_lock_says_how_to_make_it(file: Path) -> None:
 @pytest.mark.parametrize(
     ("lines", "message"),
     [
-        ([LIB.replace("ref", "rfe"), FMT], "sources.lock:4: sources[0].rfe: unknown key; did you mean `ref`?"),
-        ([LIB.replace(COMMIT, "v1"), FMT], "sources.lock:4: sources[0].commit: expected 40 hex digits, got `v1`"),
+        ([LIB.replace("ref", "rfe"), FMT], "sources.lock:5: sources[0].rfe: unknown key; did you mean `ref`?"),
+        ([LIB.replace(COMMIT, "v1"), FMT], "sources.lock:5: sources[0].commit: expected 40 hex digits, got `v1`"),
         ([LIB.replace(f'"{TREE}"', "abc"), FMT], "sources[0].tree: expected `sha256:` and 64 hex digits"),
         ([LIB.replace("https://example.org/lib", "git@example.org"), FMT], "sources[0].url: expected an address"),
         ([LIB.replace("csrc/fmt", "../fmt"), FMT], "sources[0].without[0]: expected a relative path"),
@@ -184,7 +194,7 @@ def test_a_missing_lock_says_how_to_make_it(file: Path) -> None:
         ([LIB, FMT.replace("}", ", routes: [git]}")], "sources[1].routes: `git` without a `commit` to be had by it"),
         ([LIB, FMT.replace("}", f', tree: "{TREE}"}}')], "sources[1].routes: a tree without any route to it"),
         ([LIB, LIB, FMT], "sources[1].name: `lib` stands in the list twice"),
-        ([LIB], "sources: there is none of `lib/csrc/fmt`"),
+        ([LIB], "sources: there is none of `lib/csrc/fmt`: make it with `./noxw -s lock -- vllm`"),
         ([LIB.replace("name: lib", "name: other"), FMT], "sources: there is none of `lib`"),
     ],
 )

@@ -391,6 +391,7 @@ def test_the_verb_locks_a_release_from_its_own_cmake(tmp_path: Path) -> None:
     (root / "images").mkdir(parents=True)
     (root / "pins.yaml").write_text("\n".join(pins) + "\n")
     (root / "images/compat.yaml").write_text(here((REPOSITORY / "images/compat.yaml").read_text()))
+    (root / "images/targets.yaml").write_text("{}\n")
 
     relock(Project(root), names=["vllm"], cache=Cache(tmp_path / "cache"))
 

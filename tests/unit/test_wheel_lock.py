@@ -109,5 +109,5 @@ def test_a_lock_is_the_same_text_whatever_the_order_of_its_wheels(tmp_path: Path
     write_wheels_lock(PIN, EXPECTED[::-1], tmp_path / "other")
     text = (tmp_path / "one").read_text()
     assert text == (tmp_path / "other").read_text()
-    assert len(text.splitlines()) == 4 + len(EXPECTED)
+    assert len(text.splitlines()) == 5 + len(EXPECTED)
     assert text.startswith("# The wheels behind the pin `tools` of pins.yaml. Remade by `nox -s lock`; do not edit.\n")
