@@ -38,6 +38,12 @@ BUILD_FOLDERS = ("/spark", "/build", "/out")
 MUST_BE_EMPTY = ("/tmp", "/var/tmp", "/root", "/home", "/var/log", "/var/cache", "/var/lib/apt", "/run", *BUILD_FOLDERS)
 # Those whose own version is CUDA's: libcufft.so.12, libcusparse.so.12 and libcurand.so.10 are of CUDA 13 as well.
 CUDA_LIBRARY = re.compile(r"lib(?:cudart|cublas(?:Lt)?|cupti|nvrtc|nvJitLink)\.so\.(\d+)")
+_AUDITWHEEL = re.compile(r"-[0-9a-f]{8,}(?=\.so\.)")  # of the content, put into the name of what it copies into a wheel
+
+
+def plain_name(name: str) -> str:
+    """A library's name as it was before auditwheel: `libcudart.so.12.8.90` of `libcudart-1a2b3c4d.so.12.8.90`."""
+    return _AUDITWHEEL.sub("", name)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -13,6 +13,7 @@ from raw_layouts import file
 
 from spark_images.audit.checks import Severity
 from spark_images.audit.judge import CHECKS
+from spark_images.audit.run import Result
 from spark_images.compat.build import Component
 from spark_images.cuda_arch import Run, parse_torch_list
 from spark_images.images import Excuse
@@ -22,9 +23,10 @@ NEWEST = b"def f[T](x: T) -> T: return x\n"  # grammar of Python 3.12
 DSL = "nvidia_cutlass_dsl/python_packages/cutlass/cute/nvgpu"
 
 
-def component(name: str, archs: str) -> Component:
-    codes = parse_torch_list(archs)
-    return Component(name=name, codes=codes, run=Run.NATIVE, called=True, source="CMakeLists.txt:1")
+def component(name: str, archs: str, **modules: int | None) -> Component:
+    """One that is linked into these libraries, of which each has so many of its modules."""
+    codes, in_each = parse_torch_list(archs), tuple(modules.items())
+    return Component(name=name, codes=codes, run=Run.NATIVE, called=True, source="CMakeLists.txt:1", modules=in_each)
 
 
 def never_called(pattern: str) -> dict[str, Any]:
@@ -62,7 +64,7 @@ TWINS: dict[str, tuple[dict[str, Any], str, tuple[str, ...]]] = {
     "gpu.not-as-predicted": (
         {
             "files": {f"{SITE}/vllm/_C.so": gpu_library(["sm_120"], ["sm_80"], ["sm_121a"])},
-            "about": {"predicted": (component("base", "12.0"), component("old", "8.0;12.1"))},
+            "about": {"predicted": (component("base", "12.0", _C=None), component("old", "8.0;12.1", _C=None))},
         },
         "/vllm/_C.so: sm_121a is of no part of the compile",
         ("gpu.module-not-usable",),
@@ -73,9 +75,9 @@ TWINS: dict[str, tuple[dict[str, Any], str, tuple[str, ...]]] = {
                 f"{SITE}/vllm/_C.abi3.so": gpu_library(["sm_120"], ["sm_121a"], ["sm_120!"]),
                 f"{SITE}/vllm/_moe_C.abi3.so": gpu_library(["sm_120"]),
             },
-            "about": {"compiled": (("_C", 4), ("_moe_C", 1))},
+            "about": {"predicted": (component("base", "12.0", _C=3, _moe_C=1), component("new", "12.1a", _C=1))},
         },
-        f"/{SITE}/vllm/_C.abi3.so: 3 modules, and 4 files of CUDA are compiled for it",
+        f"/{SITE}/vllm/_C.abi3.so: 2 modules of sm_120, and 3 files are compiled so",
         (),
     ),
     "platform.foreign-elf": (
@@ -124,8 +126,8 @@ TWINS: dict[str, tuple[dict[str, Any], str, tuple[str, ...]]] = {
         (),
     ),
     "cuda.ptxas-too-old": (
-        {"files": {"opt/cuda/bin/ptxas": program() + b"\0sm_90\0sm_120\0"}},
-        "/opt/cuda/bin/ptxas: does not know sm_121a",
+        {"files": {"opt/cuda/bin/ptxas": executable("opt/cuda/bin/ptxas", program() + b"\0sm_90\0sm_120\0")}},
+        "/opt/cuda/bin/ptxas: TRITON_PTXAS_PATH names it, and it does not know sm_121a",
         (),
     ),
     "cuda.dsl-refuses-gpu": (
@@ -258,6 +260,148 @@ TWINS: dict[str, tuple[dict[str, Any], str, tuple[str, ...]]] = {
 }
 
 
+VLLM = f"{SITE}/vllm"
+PREDICTED = {"predicted": (component("base", "12.0", _C=None, _moe_C=None), component("qutlass", "12.0f", _C=None))}
+COUNTED = {"predicted": (component("base", "12.0", _C=3), component("fa2", "8.0+PTX", _vllm_fa2_C=2))}
+FA2 = f"{VLLM}/vllm_flash_attn/_vllm_fa2_C.abi3.so"
+PTXAS = program() + b"\0sm_121a\0"
+
+# Further ways to fail a check, each of which passed once.
+MORE_TWINS: dict[str, tuple[str, dict[str, Any], str, tuple[str, ...]]] = {
+    "unreadable-and-never-called": (
+        "gpu.unreadable",
+        {"files": {"opt/app/k.so": gpu_library(["sm_121a"], said="")}, "about": never_called("/opt/app/k.so")},
+        "/opt/app/k.so: ",
+        (),
+    ),
+    "code-of-another-library": (
+        "gpu.not-as-predicted",
+        {
+            "files": {
+                f"{VLLM}/_C.so": gpu_library(["sm_120"]),
+                f"{VLLM}/_moe_C.so": gpu_library(["sm_120"], ["sm_120f"]),
+            },
+            "about": PREDICTED,
+        },
+        f"/{VLLM}/_C.so: in it should be qutlass, and sm_120f is not (CMakeLists.txt:1)",
+        (),
+    ),
+    "library-left-out": (
+        "gpu.not-as-predicted",
+        {"files": {f"{VLLM}/_C.so": gpu_library(["sm_120"], ["sm_120f"])}, "about": PREDICTED},
+        "_moe_C: no such library with GPU code, and in it should be base",
+        (),
+    ),
+    "library-of-another-project": (
+        "gpu.not-as-predicted",
+        {
+            "files": {
+                f"{VLLM}/_C.so": gpu_library(["sm_120"], ["sm_120f"]),
+                f"{VLLM}/third_party/deep_gemm/_moe_C.abi3.so": gpu_library(["sm_120"]),
+            },
+            "about": PREDICTED,
+        },
+        "_moe_C: no such library with GPU code, and in it should be base",
+        (),
+    ),
+    "far-fewer": (
+        "gpu.other-count",
+        {
+            "files": {f"{VLLM}/_C.so": gpu_library(["sm_120"]), FA2: gpu_library(*[["sm_80", "compute_80"]] * 2)},
+            "about": COUNTED,
+        },
+        f"/{VLLM}/_C.so: 1 modules of sm_120, and 3 files are compiled so",
+        ("gpu.jit",),
+    ),
+    "of-another-architecture": (
+        "gpu.other-count",
+        {
+            "files": {
+                f"{VLLM}/_C.so": gpu_library(*[["sm_120"]] * 3),
+                FA2: gpu_library(["sm_80", "compute_80"], ["sm_80", "compute_80"], ["sm_120"]),
+            },
+            "about": COUNTED,
+        },
+        f"/{FA2}: 1 modules of sm_120, and 0 files are compiled so",
+        ("gpu.jit",),
+    ),
+    "second-copy-by-auditwheel": (
+        "link.second-copy",
+        {
+            "files": {
+                "opt/x.libs/libcudart-1a2b3c4d.so.13.0.88": program("libc.so.6", soname="libcudart-1a2b3c4d.so.13.0.88")
+            }
+        },
+        "libcudart.so.13: 2 that differ: ",
+        (),
+    ),
+    "second-cuda-by-auditwheel": (
+        "cuda.two-majors",
+        {
+            "files": {
+                "opt/x.libs/libcudart-1a2b3c4d.so.12.8.90": program("libc.so.6", soname="libcudart-1a2b3c4d.so.12.8.90")
+            }
+        },
+        "/opt/x.libs/libcudart-1a2b3c4d.so.12.8.90: is libcudart-1a2b3c4d.so.12.8.90, beside CUDA 13",
+        (),
+    ),
+    "ptxas-of-triton": (
+        "cuda.ptxas-too-old",
+        {
+            "files": {"opt/triton/ptxas": executable("opt/triton/ptxas", program() + b"\0sm_90\0")},
+            "settings": {"Env": ["HOME=/tmp"]},
+        },
+        "/opt/triton/ptxas: does not know sm_121a",
+        (),
+    ),
+    "ptxas-not-there": (
+        "cuda.ptxas-too-old",
+        {"files": {"opt/cuda/bin/ptxas": None}},
+        "/opt/cuda/bin/ptxas: TRITON_PTXAS_PATH names it, and it is not there",
+        (),
+    ),
+    "ptxas-not-executable": (
+        "cuda.ptxas-too-old",
+        {"files": {"opt/cuda/bin/ptxas": file("opt/cuda/bin/ptxas", PTXAS, mode=0o644)}},
+        "/opt/cuda/bin/ptxas: TRITON_PTXAS_PATH names it, and it may not be run",
+        (),
+    ),
+    "ptxas-of-another-name": (
+        "cuda.ptxas-too-old",
+        {
+            "files": {"opt/bin/assemble": executable("opt/bin/assemble", PTXAS)},
+            "settings": {"Env": ["TRITON_PTXAS_PATH=/opt/bin/assemble"]},
+        },
+        "/opt/bin/assemble: TRITON_PTXAS_PATH names it, and it is no ELF file called ptxas",
+        (),
+    ),
+    "limit-of-another-number": (
+        "config.build-variable",
+        {"settings": {"Env": ["MAX_JOBS=20"]}, "about": {"meant": frozenset({("MAX_JOBS", "4")})}},
+        "MAX_JOBS=20",
+        (),
+    ),
+    "secret-behind-another-argument": (
+        "secret.in-config",
+        {"history": ["|2 BUILD_ID=abcdefgh12345678 NGC_API_KEY=abcdefgh12345678 /bin/sh -c make"]},
+        "history, entry 1: a secret by its name",
+        (),
+    ),
+    "secret-in-quotes": (
+        "secret.in-config",
+        {"history": ["ENV HF_TOKEN='abcdefgh12345678'"]},
+        "history, entry 1: a secret by its name",
+        (),
+    ),
+    "secret-within-quotes": (
+        "secret.in-config",
+        {"history": ['ENV START="WANDB_TOKEN=abcdefgh12345678 make"']},
+        "history, entry 1: a secret by its name",
+        (),
+    ),
+}
+
+
 def test_clean_image_has_no_finding(tmp_path: Path) -> None:
     result = audit(tmp_path)
     assert [(finding.check.id, finding.text) for finding in result.findings] == []
@@ -281,7 +425,21 @@ def test_spoiled_image_fails_its_check_and_no_other(tmp_path: Path, check: str) 
         knowledge = Path(__file__).parents[2] / "images" / "vllm-knowledge.json"
         (tmp_path / "own/project/images").mkdir(parents=True)
         (tmp_path / "own/project/images/vllm-knowledge.json").write_bytes(knowledge.read_bytes())
-    result = audit(tmp_path, **spoiled)
+    expect(audit(tmp_path, **spoiled), check, text, besides)
+
+
+@pytest.mark.parametrize("way", MORE_TWINS)
+def test_further_spoiled_image_fails_its_check_and_no_other(tmp_path: Path, way: str) -> None:
+    check, spoiled, text, besides = MORE_TWINS[way]
+    expect(audit(tmp_path, **spoiled), check, text, besides)
+
+
+@pytest.mark.parametrize("check", ["gpu.other-count", "config.unlimited-compilers"])
+def test_what_once_only_warned_fails_the_image(tmp_path: Path, check: str) -> None:
+    assert {finding.check.id for finding in audit(tmp_path, **TWINS[check][0]).failures} == {check}
+
+
+def expect(result: Result, check: str, text: str, besides: tuple[str, ...]) -> None:
     found = {finding.check.id for finding in result.findings}
     assert any(text in finding.text for finding in result.findings if finding.check.id == check), result.findings
     assert found == {check, *besides}

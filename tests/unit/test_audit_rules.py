@@ -21,6 +21,7 @@ from spark_images.audit.gpu import no_usable_code, rows
 from spark_images.audit.installed import distributions, loader_cache, wheel_platforms
 from spark_images.audit.scan import Budget
 from spark_images.compat.build import Component
+from spark_images.compat.command import Kernels
 from spark_images.cuda_arch import Run, parse_torch_list
 from spark_images.images import Excuse
 from spark_images.project import Project
@@ -91,13 +92,25 @@ def test_target_without_a_gpu_judges_no_gpu_code(tmp_path: Path) -> None:
 
 
 def test_compile_that_holds_what_its_release_predicts_has_no_finding(tmp_path: Path) -> None:
-    codes = {"base": "12.0", "marlin": "8.0+PTX", "sm120": "12.0f"}
-    predicted = tuple(
-        Component(name=name, codes=parse_torch_list(archs), run=Run.NATIVE, called=True, source="x")
-        for name, archs in codes.items()
-    )
     library = gpu_library(["sm_120"], ["sm_80", "compute_80"], ["sm_120f"], ["sm_75!"])
-    assert ids(tmp_path, {f"{SITE}/vllm/_C.so": library}, about={"predicted": predicted}) == {"gpu.jit"}
+    about = {"predicted": predicted(None)}
+    assert ids(tmp_path, {f"{SITE}/vllm/_C.so": library}, about=about) == {"gpu.jit"}
+
+
+def test_files_without_a_kernel_count_as_modules(tmp_path: Path) -> None:
+    library = gpu_library(["sm_120"], ["sm_120!"], *[["sm_80", "compute_80"]] * 2, *[["sm_120f"]] * 2)
+    about = {"predicted": predicted(2)}
+    assert ids(tmp_path, {f"{SITE}/vllm/_C.so": library}, about=about) == {"gpu.jit"}
+
+
+def predicted(count: int | None) -> tuple[Component, ...]:
+    """Three parts of `_C`, each with so many modules."""
+    return tuple(
+        Component(
+            name=name, codes=parse_torch_list(archs), run=Run.NATIVE, called=True, source="x", modules=(("_C", count),)
+        )
+        for name, archs in {"base": "12.0", "marlin": "8.0+PTX", "sm120": "12.0f"}.items()
+    )
 
 
 def test_gpu_code_that_nothing_can_read_is_never_passed(tmp_path: Path) -> None:
@@ -236,6 +249,16 @@ def test_ptxas_that_the_environment_names_replaces_an_old_one(tmp_path: Path) ->
     assert ids(tmp_path / "2", gone) == {"cuda.ptxas-too-old"}
 
 
+def test_ptxas_that_is_named_and_too_old_is_said_once(tmp_path: Path) -> None:
+    result = audit(tmp_path, {"opt/cuda/bin/ptxas": executable("opt/cuda/bin/ptxas", program() + b"\0sm_90\0")})
+    assert len(result.findings) == 1
+
+
+def test_ptxas_that_is_named_through_a_link_is_the_file_behind_it(tmp_path: Path) -> None:
+    link = {"opt/bin/assemble": symlink("opt/bin/assemble", "/opt/cuda/bin/ptxas")}
+    assert ids(tmp_path, link, settings={"Env": ["TRITON_PTXAS_PATH=/opt/bin/assemble"]}) == set()
+
+
 # --- Python -----------------------------------------------------------------------------------------------------------
 
 
@@ -276,13 +299,33 @@ def test_image_below_may_have_distributions_of_its_own_but_keeps_what_it_is_know
 def test_audit_of_vllm_from_source_expects_what_its_release_compiles_and_of_a_wheel_nothing() -> None:
     project = Project(Path(__file__).parents[2])
     image, target = project.image("vllm"), project.target("gb10")
-    source, wheel = (subject_of(project, image, target, base) for base in ("debian", "debian-wheel"))
+    source, ngc, wheel = (subject_of(project, image, target, base) for base in ("debian", "ngc", "debian-wheel"))
     assert {"marlin", "cutlass-sm120", "fa2"} <= {part.name for part in source.predicted}
     # The profile has 347 files of CUDA; FA3's 192 of them are left out.
-    assert dict(source.compiled) == {"_C": 58, "_C_stable_libtorch": 17, "_moe_C": 28, "_vllm_fa2_C": 52}
-    assert (wheel.predicted, wheel.compiled) == ((), ())
+    assert modules_of(source) == {"_C": 58, "_C_stable_libtorch": 17, "_moe_C": 28, "_vllm_fa2_C": 52}
+    assert ngc.predicted == source.predicted
+    assert wheel.predicted == ()
     assert dict(source.locked or ()) == dict(wheel.locked or ())
     assert (source.stands_on, wheel.stands_on) == (False, False)
+    assert ("MAX_JOBS", "4") in source.meant & ngc.meant & wheel.meant
+
+
+def test_audit_of_an_image_with_all_kernels_expects_those_that_are_never_called_too() -> None:
+    project = Project(Path(__file__).parents[2])
+    image = project.image("vllm").on("debian")
+    whole = replace(image, others=(), compile=replace(image.compile, kernels=Kernels.ALL))
+    modules = modules_of(subject_of(project, whole, project.target("gb10"), "debian"))
+    # CUTLASS MLA was not measured, so of `_C`, in which it is, nobody knows how many.
+    assert modules == {"_C": None, "_C_stable_libtorch": 17, "_moe_C": 28, "_vllm_fa2_C": 52, "_vllm_fa3_C": 192}
+
+
+def modules_of(subject: Subject) -> dict[str, int | None]:
+    """Library -> all its modules; None where they are not known of each part."""
+    found: dict[str, int | None] = {}
+    for name, count in (each for part in subject.predicted for each in part.modules):
+        before = found.get(name, 0)
+        found[name] = None if count is None or before is None else before + count
+    return found
 
 
 @pytest.mark.parametrize(
@@ -302,7 +345,7 @@ def test_platform_of_a_wheel_is_in_its_name(filename: str, platforms: tuple[str,
 
 
 def test_limit_that_image_yaml_sets_is_meant(tmp_path: Path) -> None:
-    assert ids(tmp_path, settings={"Env": ["MAX_JOBS=4"]}, about={"meant": frozenset({"MAX_JOBS"})}) == set()
+    assert ids(tmp_path, settings={"Env": ["MAX_JOBS=4"]}, about={"meant": frozenset({("MAX_JOBS", "4")})}) == set()
 
 
 def test_command_is_found_along_path(tmp_path: Path) -> None:
@@ -328,6 +371,23 @@ def test_command_through_a_link_is_found(tmp_path: Path) -> None:
 )
 def test_secrets_are_known_by_their_form(text: str) -> None:
     assert secret_in(f"before\n{text}\nafter")
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "ENV HF_TOKEN=$TOKEN",
+        'ENV HF_TOKEN="${TOKEN:-}" PORT=8000',
+        "ENV HF_TOKEN_PATH=/run/secrets/token",
+        "ENV API_KEY='/run/secrets/key'",
+        "RUN --mount=type=secret,id=HF_TOKEN,env=HF_TOKEN make",
+        "RUN cmake -DWITH_TOKEN=sentencepiece .",
+        "ENV WANDB_API_KEY=xxxxxxxxxxxxxxxx",
+        "ENV TOKENIZERS_PARALLELISM=false12345 GPG_KEY=A035C8C19219BA821ECEA86B64E628F8D684696D",
+    ],
+)
+def test_what_names_a_secret_and_holds_none_is_no_finding(tmp_path: Path, command: str) -> None:
+    assert ids(tmp_path, history=[command]) == set()
 
 
 @pytest.mark.parametrize(

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import json
-import re
-from collections import Counter
 from dataclasses import replace
-from fnmatch import fnmatchcase
 from pathlib import Path
 
 from packaging.version import InvalidVersion, Version
@@ -16,7 +13,8 @@ from spark_images.audit.facts import Library, Subject
 from spark_images.audit.installed import distributions, loader_cache, settings
 from spark_images.audit.kept import KeptSources
 from spark_images.audit.scan import Scan
-from spark_images.compat.build import COMPONENTS_FOR, Component, left_out, vllm_components
+from spark_images.compat.build import COMPONENTS_FOR, Component, vllm_components
+from spark_images.compat.command import Kernels
 from spark_images.compat.release import vllm_release
 from spark_images.errors import UsageError
 from spark_images.imagechecks import tree_of
@@ -37,41 +35,34 @@ def subject_of(project: Project, image: Image, target: Target, base: str) -> Sub
     image = image.on(base)
     installed = installed_pin(image, project.pins)
     wheels = project.wheels_lock(installed.name).wheels if installed else ()
-    predicted, compiled = _predicted(project, image, target)
     return Subject(
         name=f"{image.name} for {target.name} on {base}",
         target=target,
         tree={},
-        meant=frozenset(name for name, _ in image.runtime.env),
+        meant=frozenset(image.runtime.env),
         never_called=image.audit.never_called,
         absent=image.audit.absent,
         locked=tuple((wheel.project, wheel.version) for wheel in wheels) if installed else None,
         given=installed.provided if installed else (),
         stands_on=bool(image.runtime.image),
-        predicted=predicted,
-        compiled=compiled,
+        predicted=_predicted(project, image, target),
     )
 
 
-def _predicted(
-    project: Project, image: Image, target: Target
-) -> tuple[tuple[Component, ...], tuple[tuple[str, int], ...]]:
-    """What a compile of vLLM for the target is to hold, and how many files of CUDA go into each library.
+def _predicted(project: Project, image: Image, target: Target) -> tuple[Component, ...]:
+    """What a compile of vLLM for the target is to hold.
 
     () where that is not known: of a wheel, whose makers chose the architectures, or for another GPU; the numbers only
     where the release's own profile is shipped.
     """
     pin, gpu = project.pins[image.compile.pin], Subject(name="", target=target, tree={}).gpu
     if not (isinstance(pin, SdistPin) and pin.project == "vllm" and gpu == COMPONENTS_FOR):
-        return (), ()
+        return ()
     facts = project.required_facts.vllm
     release = vllm_release(facts, pin.version, allow_unknown=True)
-    out = [part.units for part in left_out(facts, release, gpu)]
     shipped = read_shipped(project.root / "images" / image.name, target.name)
-    units = [unit.unit for profile in shipped if str(profile.release) == pin.version for unit in profile.units]
-    built = (unit for unit in units if not any(fnmatchcase(unit, pattern) for pattern in out))
-    files = Counter(match[1] for unit in built if (match := re.search(r"([^/]+)\.dir/.*\.cu\.o$", unit)))
-    return vllm_components(facts, release), tuple(sorted(files.items()))
+    units = (unit.unit for profile in shipped if str(profile.release) == pin.version for unit in profile.units)
+    return vllm_components(facts, release, all_kernels=image.compile.kernels is Kernels.ALL, units=units)
 
 
 def of_layout(about: Subject, layout: Layout, scan: Scan, sources: KeptSources, *, knowledge: Path) -> Subject:

@@ -12,6 +12,13 @@ from spark_images.imagechecks import LEFTOVER_NAMES, check_leftovers, check_setu
 SECRET_NAME = re.compile(
     r"(?i)(?:^|_)(?:TOKEN|SECRET|PASSWORD|PASSWD|API_?KEY|ACCESS_?KEY|PRIVATE_?KEY|CREDENTIALS?)$|^(?:HF|GITHUB|WANDB)_TOKEN"
 )
+# NAME=value in a command: not `-DNAME=value`, which is CMake's, nor a value that is a path, a variable or too short.
+# The value is only looked at: within its quotes there may be another one.
+ASSIGNED = re.compile(
+    r"""(?<![\w$.{-])(?P<name>[A-Z][A-Z0-9_]*)=(?=(?P<value>'[^'$]{8,}'|"[^"$]{8,}"|[^\s$'";&|)]{8,}))"""
+)
+PATH = re.compile(r"(?:/[\w.+-]+){2,}/?")
+EXAMPLE = re.compile(r"(?i)example|xxxx|0{12}|user:pass|(.)\1{9}")
 # Forms that mean nothing else. Each with what it always begins with or holds: to find that is quick, and it is rare.
 SECRET_FORMS = (
     ("a private key", ("PRIVATE KEY-----",), r"-----BEGIN (?:[A-Z]+ )?PRIVATE KEY-----\s+[A-Za-z0-9+/=]{40}"),
@@ -37,9 +44,18 @@ def secret_in(text: str) -> str:
     for name, signs, form in SECRET_FORMS:
         if any(sign in text for sign in signs):
             for match in re.finditer(form, text):
-                if not re.search(r"(?i)example|xxxx|0{12}|user:pass|(.)\1{9}", match[0]):
+                if not EXAMPLE.search(match[0]):
                     return name
     return ""
+
+
+def _assigns_secret(command: str) -> bool:
+    """Whether a command of the history gives any variable of a secret's name a value, quoted or not."""
+    for match in ASSIGNED.finditer(command):
+        value = match["value"].strip("'\"")
+        if SECRET_NAME.search(match["name"]) and not (PATH.fullmatch(value) or EXAMPLE.search(value)):
+            return True
+    return False
 
 
 @check(
@@ -65,8 +81,7 @@ def secret_in_config(subject: Subject) -> Iterator[str]:
         if value and (kind := secret_in(value) or ("a secret by its name" if SECRET_NAME.search(name) else "")):
             yield f"{name}: {kind}"
     for number, command in enumerate(subject.settings.history):
-        named = re.search(r"(?:^|[\s|])([A-Z][A-Z0-9_]*)=[^\s$'\"]{8,}", command)
-        if kind := secret_in(command) or ("a secret by its name" if named and SECRET_NAME.search(named[1]) else ""):
+        if kind := secret_in(command) or ("a secret by its name" if _assigns_secret(command) else ""):
             yield f"history, entry {number + 1}: {kind}"
 
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from spark_images.audit.checks import Severity, check
 from spark_images.audit.facts import Subject, excused
 from spark_images.cuda_arch import cuda_of_driver
-from spark_images.imagechecks import CUDA_LIBRARY, real_path
+from spark_images.imagechecks import CUDA_LIBRARY, plain_name, real_path
 
 DSL_WARP = "/cutlass/cute/nvgpu/warp/mma.py"
 DSL_TCGEN05 = "/cutlass/cute/nvgpu/tcgen05/"
@@ -21,7 +21,7 @@ def _cuda_majors(subject: Subject) -> dict[int, list[tuple[str, str]]]:
     users: dict[int, list[tuple[str, str]]] = defaultdict(list)
     for path, file in subject.tree.items():
         for name in (posixpath.basename(path), *(file.elf.needed if file.elf else ())):
-            match = CUDA_LIBRARY.match(name)
+            match = CUDA_LIBRARY.match(plain_name(name))
             if match and int(match[1]) < 100:  # else a version of its own: libnvrtc.so.112, libcupti.so.2025.1.1
                 users[int(match[1])].append((path, name))
     return users
@@ -64,6 +64,18 @@ def newer_than_driver(subject: Subject) -> Iterator[str]:
             yield f"{path}: {name}, and driver {subject.target.driver} of `{subject.target.name}` is of {found}"
 
 
+def _unfit(subject: Subject, ptxas: str, wanted: str) -> str:
+    """Why Triton cannot compile for `wanted` with the program at this path, "" where it can."""
+    path = real_path(subject.tree, ptxas)
+    if path is None or subject.tree[path].kind != "file":
+        return "is not there"
+    if not subject.tree[path].mode & 0o111:
+        return "may not be run"
+    if path not in subject.marked:
+        return "is no ELF file called ptxas, so nobody knows what it takes"
+    return "" if wanted in subject.marked[path] else f"does not know {wanted}"
+
+
 @check(
     "cuda.ptxas-too-old",
     Severity.FAIL,
@@ -71,17 +83,17 @@ def newer_than_driver(subject: Subject) -> Iterator[str]:
     source="vLLM issue 32704",
 )
 def ptxas_too_old(subject: Subject) -> Iterator[str]:
-    wanted = f"sm_{subject.target.compute_capability.replace('.', '')}"
-    if subject.gpu is None or not subject.marked:
+    wanted, named = f"sm_{subject.target.compute_capability.replace('.', '')}", subject.variable("TRITON_PTXAS_PATH")
+    if subject.gpu is None:
         return
-    named = subject.variable("TRITON_PTXAS_PATH")
-    chosen = real_path(subject.tree, named) if named else None
-    if named and chosen is None:
-        yield f"{named}: TRITON_PTXAS_PATH names it, and it is not there"
-    helped = chosen is not None and wanted in subject.marked.get(chosen, ())
+    why = _unfit(subject, named, wanted) if named else ""
+    if why:
+        yield f"{named}: TRITON_PTXAS_PATH names it, and it {why}"
+    elif named:
+        return  # it goes before every other
     for path, known in sorted(subject.marked.items()):
         beside = subject.marked.get(f"{posixpath.dirname(path)}/ptxas-blackwell", frozenset())
-        if wanted not in known | beside and not (helped and path != chosen):
+        if wanted not in known | beside and path != real_path(subject.tree, named):
             yield f"{path}: does not know {wanted}"
 
 

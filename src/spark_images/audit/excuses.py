@@ -22,7 +22,7 @@ from spark_images.cuda_arch import Run
 def needless(subject: Subject) -> Iterator[str]:
     if not subject.never_called:
         return
-    wanting = {row.path for row in rows(subject) if row.run is Run.NOT or row.problem}
+    wanting = {row.path for row in rows(subject) if row.run is Run.NOT}
     wanting |= {path for path, _, elsewhere in unresolved(subject) if not elsewhere}
     wanting |= {path for path, _, _ in other_majors(subject)}
     for one in subject.never_called:

@@ -91,14 +91,13 @@ class Subject:
     stale_bytecode: tuple[str, ...] = ()  # .pyc that compare the time of their source
     sources: Sources = Sources()
     # Of an image of this repository:
-    meant: frozenset[str] = frozenset()  # variables that its image.yaml sets
+    meant: frozenset[tuple[str, str]] = frozenset()  # variables that its image.yaml sets, with their values
     never_called: tuple[Excuse, ...] = ()
     absent: tuple[Excuse, ...] = ()  # distributions
     locked: tuple[tuple[str, str], ...] | None = None  # project -> version of what its lock installs
     given: tuple[tuple[str, str], ...] = ()  # likewise, public version, of the image that it stands on
     stands_on: bool = False  # an image with distributions of its own, more than those of `given`
     predicted: tuple[Component, ...] = ()  # what its compile of vLLM is to hold
-    compiled: tuple[tuple[str, int], ...] = ()  # library, as `_C` -> how many files of CUDA its compile of vLLM has
     unknown_variables: tuple[str, ...] = ()  # of its environment: what the release does not know
 
     @property
@@ -117,5 +116,5 @@ class Subject:
 
 
 def excused(subject: Subject, path: str) -> bool:
-    """Whether image.yaml says that nothing on the target ever calls this file."""
+    """Whether image.yaml says that nothing on the target ever calls this file. What cannot be read is not excused."""
     return any(fnmatchcase(path, one.pattern) for one in subject.never_called)

@@ -10,18 +10,20 @@ from __future__ import annotations
 import posixpath
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import lru_cache
 
 from spark_images.audit.checks import Severity, check
 from spark_images.audit.facts import Library, Subject, excused
+from spark_images.compat.build import Component
 from spark_images.cuda_arch import Capability, Code, Module, Run, best_run, has_kernels, isa_of_driver, run_of
 from spark_images.units import format_size
 
 GUIDE = "NVIDIA, CUDA Programming Guide, 5.1 Compute Capabilities"
 LOOSE = (".cubin", ".fatbin")  # files that a program loads by name, each for one GPU
+VLLM_LIBRARY = re.compile(r".*/vllm/(?:vllm_flash_attn/)?(?P<name>\w+)\.(?:[\w-]+\.)?so")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,7 +86,7 @@ def _codes(row: Row) -> str:
 )
 def unreadable(subject: Subject) -> Iterator[str]:
     for library in subject.libraries:
-        if library.problem and not excused(subject, library.path):
+        if library.problem:
             yield f"{library.path}: {library.problem}"
 
 
@@ -160,6 +162,27 @@ def ptx_too_new(subject: Subject) -> Iterator[str]:
             yield f"{library.path}: {len(late)} modules need PTX {form}, and driver {driver} takes {last}"
 
 
+# --- what was compiled here -------------------------------------------------------------------------------------------
+
+
+def _by_library(components: Iterable[Component]) -> Mapping[str, list[Component]]:
+    """Library, as `_C` -> the parts of the compile that are linked into it."""
+    found: dict[str, list[Component]] = defaultdict(list)
+    for component in components:
+        for name, _ in component.modules:
+            found[name].append(component)
+    return found
+
+
+def _vllm_libraries(subject: Subject) -> Mapping[str, list[Library]]:
+    """Library, as `_C` -> the files of that name; such as `deep_gemm/_C`, which is of a project in vLLM, are not."""
+    found: dict[str, list[Library]] = defaultdict(list)
+    for library in subject.libraries:
+        if match := VLLM_LIBRARY.fullmatch(library.path):
+            found[match["name"]].append(library)
+    return found
+
+
 @check(
     "gpu.not-as-predicted",
     Severity.FAIL,
@@ -167,31 +190,59 @@ def ptx_too_new(subject: Subject) -> Iterator[str]:
     source="images/compat.yaml",
 )
 def not_as_predicted(subject: Subject) -> Iterator[str]:
-    if not subject.predicted:
-        return
+    if subject.predicted:
+        yield from _beyond_prediction(subject)
+        yield from _short_of_prediction(subject)
+
+
+def _kernel_codes(library: Library) -> frozenset[Code]:
+    return frozenset(code for module in library.modules if has_kernels(module) for code, *_ in module)
+
+
+def _beyond_prediction(subject: Subject) -> Iterator[str]:
     expected = {code for component in subject.predicted for code in component.codes}
-    found: set[Code] = set()
     for library in subject.libraries:
-        if fnmatchcase(library.path, "*/vllm/*.so"):
-            here = {code for module in library.modules if has_kernels(module) for code, *_ in module}
-            found |= here
-            if strange := sorted(str(code) for code in here - expected):
-                yield f"{library.path}: {', '.join(strange)} is of no part of the compile"
-    for component in subject.predicted:
-        if missing := [str(code) for code in component.codes if code not in found]:
-            yield f"{component.name}: {', '.join(missing)} is in no library of vllm ({component.source})"
+        strange = sorted(str(code) for code in _kernel_codes(library) - expected)
+        if strange and fnmatchcase(library.path, "*/vllm/*.so"):
+            yield f"{library.path}: {', '.join(strange)} is of no part of the compile"
+
+
+def _short_of_prediction(subject: Subject) -> Iterator[str]:
+    there = _vllm_libraries(subject)
+    for name, parts in _by_library(subject.predicted).items():
+        if name not in there:
+            yield f"{name}: no such library with GPU code, and in it should be {', '.join(one.name for one in parts)}"
+        for library in there.get(name, ()):
+            for part in parts if not library.problem else ():
+                if missing := ", ".join(str(code) for code in part.codes if code not in _kernel_codes(library)):
+                    yield f"{library.path}: in it should be {part.name}, and {missing} is not ({part.source})"
+
+
+def _counted(components: Sequence[Component]) -> Mapping[str, Counter[frozenset[Code]]]:
+    """Library -> the code of a module -> how many there are, of the libraries of which every part was counted."""
+    found: dict[str, Counter[frozenset[Code]]] = {}
+    for name, parts in _by_library(components).items():
+        counts = [(frozenset(part.codes), dict(part.modules)[name]) for part in parts]
+        if all(count is not None for _, count in counts):
+            found[name] = Counter()
+            for codes, count in counts:
+                found[name][codes] += count or 0
+    return found
 
 
 @check(
     "gpu.other-count",
-    Severity.WARN,
+    Severity.FAIL,
     reason="each file of CUDA makes one module: another number means that some were left out, or others compiled",
-    source="images/vllm/profiles; 144 files and modules in llama.cpp b11312",
+    source="images/vllm/profiles; as many modules as files: 144 in llama.cpp b11312, 52 of FA2 in vLLM 0.20.2's wheel",
 )
 def other_count(subject: Subject) -> Iterator[str]:
-    for name, count in subject.compiled:
-        there = [one for one in subject.libraries if re.search(rf"/vllm/(?:.*/)?{re.escape(name)}\.[^/]*$", one.path)]
-        found = sum(len(library.modules) for library in there)
-        if found != count:
-            path = there[0].path if there else name
-            yield f"{path}: {found} modules, and {count} files of CUDA are compiled for it"
+    """Exactly as many, architecture by architecture: a file without any kernel makes a module too, which is counted."""
+    there = _vllm_libraries(subject)
+    for name, expected in _counted(subject.predicted).items():
+        for library in there.get(name, ()):
+            found = Counter(frozenset(code for code, *_ in module) for module in library.modules)
+            spelled = {" ".join(sorted(map(str, codes))): codes for codes in expected.keys() | found.keys()}
+            for text, codes in sorted(spelled.items() if not library.problem else ()):
+                if (count := found[codes]) != expected[codes]:
+                    yield f"{library.path}: {count} modules of {text}, and {expected[codes]} files are compiled so"

@@ -15,12 +15,13 @@ from spark_images.imagechecks import (
     ImageFile,
     check_elf_machine,
     find_library,
+    plain_name,
     real_path,
 )
 
 LOADER = "ld.so(8)"
 MEANT = re.compile(r"/compat(?:\.real)?/|/stubs/")  # NVIDIA's forward compatibility; what only linkers read
-MUST_BE_ONE = re.compile(r"(libnccl|libcudart|libstdc\+\+)\.so\.\d+")
+MUST_BE_ONE = re.compile(r"(lib(?:nccl|cudart|stdc\+\+)\.so\.\d+)(?:\.\d+)*")
 
 
 # --- platform ---------------------------------------------------------------------------------------------------------
@@ -131,9 +132,9 @@ def only_if_loaded_before(subject: Subject) -> Iterator[str]:
 def second_copy(subject: Subject) -> Iterator[str]:
     copies: dict[str, dict[str, str]] = defaultdict(dict)  # name -> content -> the first path of it
     for path, file in subject.tree.items():
-        name = file.elf.soname if file.elf else ""
-        if MUST_BE_ONE.fullmatch(name) and file.kind == "file":
-            copies[name].setdefault(subject.digests.get(path, path), path)
+        match = MUST_BE_ONE.fullmatch(plain_name(file.elf.soname)) if file.elf else None
+        if match and file.kind == "file":
+            copies[match[1]].setdefault(subject.digests.get(path, path), path)
     for name, paths in sorted(copies.items()):
         if len(paths) > 1:
             yield f"{name}: {len(paths)} that differ: {', '.join(paths.values())}"

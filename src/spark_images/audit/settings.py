@@ -50,15 +50,15 @@ def empty_variable(subject: Subject) -> Iterator[str]:
 )
 def build_variable(subject: Subject) -> Iterator[str]:
     for name, value in subject.env:
-        if BUILD_ONLY.fullmatch(name) and name not in subject.meant:  # image.yaml may limit compilers at run time
+        if BUILD_ONLY.fullmatch(name) and (name, value) not in subject.meant:  # image.yaml may limit run-time compilers
             yield f"{name}={value}"
 
 
 @check(
     "config.unlimited-compilers",
-    Severity.WARN,
+    Severity.FAIL,
     reason="FlashInfer compiles at the first request with as many compilers as there are cores: 20 of them take 100 GB",
-    source="flashinfer/jit/cpp_ext.py: MAX_JOBS, else ninja's default",
+    source="flashinfer/jit/cpp_ext.py:309 of 0.6.8.post1: MAX_JOBS, else ninja's default",
 )
 def unlimited_compilers(subject: Subject) -> Iterator[str]:
     if subject.settings is None or "MAX_JOBS" in dict(subject.env):
