@@ -46,10 +46,32 @@ def build(project: Project, image: Image, target: Target, base: str, *, cache: C
     """
     from spark_images.engine import choose_engine
 
+    require_buildable(project, image, target, base, cache=cache)
     engine = choose_engine(
         options.engine, cache=cache, buildkit_image=project.buildkit_image(os.environ), env=os.environ
     )
     return _build(project, image.on(base), target, base, engine, cache=cache, options=options)
+
+
+def require_buildable(project: Project, image: Image, target: Target, base: str, *, cache: Cache) -> None:
+    """Raise what is known to speak against the image or a component, before anything is fetched or compiled for either.
+
+    Patches are tried where their source was fetched before.
+    """
+    from spark_images.patches import require_patches_apply
+    from spark_images.store import Store
+
+    plan = project.plan(image, target, base)  # with those of its components
+    _require_trees(project, image.on(base), base)
+    if not (cache.images / plan.plan_id).exists():
+        require_patches_apply(plan, project.root, store=Store(cache.store), cache=cache)
+
+
+def _require_trees(project: Project, image: Image, base: str) -> None:
+    if sources := project.sources_of(image):
+        sources.require_trees()
+    for component in project.components(image):
+        _require_trees(project, component.on(base), base)
 
 
 def _build(
@@ -65,8 +87,6 @@ def _build(
             cache=cache, options=replace(options, rebuild=False, cold=False),
         )  # fmt: skip
     plan = project.plan(image, target, base)
-    if sources := project.sources_of(image):
-        sources.require_trees()
     with only_build_of(plan, cache):
         place, again = cache.images / plan.plan_id, options.rebuild or options.cold
         if place.exists() and not again:
@@ -126,7 +146,7 @@ def _attempt(
     tell(
         f"{plan.title}: plan {plan.plan_id[:12]}, because",
         *(f"  {reason}" for reason in _reasons(plan, run.records, there=(cache.images / plan.plan_id).exists())),
-        *(f"  unverified pin {sentence}" for sentence in plan.unverified),
+        *(f"  {remark}" for remark in plan.remarks),
         f"  engine  {facts.name} {facts.version}, {facts.builder}, {facts.runtime}, cgroup {facts.cgroup}",
         *(f"  {line}" for line in run.allowance.lines()),
     )

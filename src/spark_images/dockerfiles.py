@@ -12,15 +12,19 @@ from spark_images.terminal import tell
 
 
 def write_dockerfiles(project: Project) -> None:
-    """Bring every committed Dockerfile up to date, and say which were not."""
+    """Bring every committed Dockerfile up to date, and say which were not.
+
+    Raises CompatError or ConfigError for the first variant whose pins do not fit; those of the others are there then.
+    """
     for path, text in project.dockerfiles():
         if not path.exists() or path.read_text() != text:
             write_text(path, text)
             tell(f"wrote {path.relative_to(project.root)}")
+    _require_fitting(project)
 
 
 def check_dockerfiles(project: Project) -> None:
-    """Print what `write_dockerfiles` would change, as a diff; DriftError where that is anything."""
+    """Print what `write_dockerfiles` would change, as a diff; DriftError where that is anything, else as that."""
     drifted = []
     for path, text in project.dockerfiles():
         name = str(path.relative_to(project.root))
@@ -34,3 +38,10 @@ def check_dockerfiles(project: Project) -> None:
             )
     if drifted:
         raise DriftError(f"out of date: {', '.join(drifted)}", hint="write them with `./noxw -s render`")
+    _require_fitting(project)
+
+
+def _require_fitting(project: Project) -> None:
+    for image in project.images:
+        for target, base in project.variants(image):
+            project.require_fitting(image, target, base)

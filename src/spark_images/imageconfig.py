@@ -8,6 +8,7 @@ from typing import Any
 
 TITLE_LABEL, VERSION_LABEL = "org.opencontainers.image.title", "org.opencontainers.image.version"
 TARGET_LABEL, BASE_LABEL, PINS_LABEL = "io.spark-images.target", "io.spark-images.base", "io.spark-images.pins"
+KERNELS_LABEL = "io.spark-images.kernels"  # where not those of serving
 PLAN_LABEL = "io.spark-images.plan-id"  # added last: a Dockerfile cannot hold the plan_id, which is taken over its text
 
 

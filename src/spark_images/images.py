@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TypedDict
 
 from spark_images import forms
+from spark_images.compat.command import WITH_RULES, Kernels
 from spark_images.document import Section, reading
 from spark_images.errors import ConfigError
 from spark_images.pins import ArchivePin, DebsPin, GitPin, ImagePin, Pin, Pins, RequirementsPin, SdistPin, WheelsPin
@@ -52,6 +53,7 @@ class CompileSpec:
         str, ...
     ] = ()  # projects that are not installed from its wheels, but compiled here or in a component
     components: tuple[str, ...] = ()  # images whose files become part of this one; they are built before it
+    kernels: Kernels = Kernels.SERVING  # which of them are compiled ahead, where the source is a project WITH_RULES
 
     def toolkit(self, target: str) -> Toolkit | None:
         """The target's own CUDA, where it has one."""
@@ -222,8 +224,9 @@ def _read_compile(section: Section, pins: Pins) -> CompileSpec:
     cross_debs = section.section("cross-debs", optional=True)
     wheels = section.section("wheels", optional=True)
     toolkits = section.section("toolkits", optional=True)
+    source = section.value("source", _pin_of(pins, "git, sdist or requirements", GitPin, SdistPin, RequirementsPin))
     return CompileSpec(
-        pin=section.value("source", _pin_of(pins, "git, sdist or requirements", GitPin, SdistPin, RequirementsPin)),
+        pin=source,
         **_stands_on(section, pins),
         cross_debs=tuple((arch, cross_debs.values(arch, _deb_set(pins))) for arch in cross_debs.names(forms.ARCH)),
         wheels=tuple(
@@ -235,10 +238,22 @@ def _read_compile(section: Section, pins: Pins) -> CompileSpec:
         installs=section.optional("installs", _pin_of(pins, "requirements", RequirementsPin), ""),
         compiled=section.values("compiled", forms.PROJECT, optional=True),
         components=section.values("components", forms.NAME, optional=True),
+        kernels=_read_kernels(section, source, pins),
         sources=section.values(
             "sources", _pin_of(pins, "git, sdist or archive", GitPin, SdistPin, ArchivePin), optional=True
         ),
     )
+
+
+def _read_kernels(section: Section, source: str, pins: Pins) -> Kernels:
+    if not section.has("kernels") or not source:  # a wrong source has been told
+        return Kernels.SERVING
+    pin = pins[source]
+    choices = WITH_RULES.get(pin.project, ()) if isinstance(pin, SdistPin) else ()
+    if not choices:
+        section.refuse("kernels", f"`{source}` leaves no choice of kernels; sdists of {' and '.join(WITH_RULES)} do")
+        return Kernels.SERVING
+    return Kernels(section.value("kernels", forms.one_of(*(one.value for one in choices))) or Kernels.SERVING)
 
 
 def _read_toolkit(section: Section, target: str, pins: Pins) -> Toolkit:

@@ -22,7 +22,10 @@ def require_frozen(plan: Plan, root: Path) -> None:
     """ConfigError where the file of a patch below the project's root is not the one that compat.yaml means."""
     for name, expected in plan.patches:
         if not (root / name).is_file():
-            raise ConfigError(f"there is no file `{name}`, which {_FACTS} names")
+            raise ConfigError(
+                f"there is no file `{name}`, which {_FACTS} names",
+                hint=f"bring it back with `git checkout -- {name}`, or take the patch out of `patches` there",
+            )
         found = digest_of(root / name).removeprefix("sha256:")
         if found != expected:
             raise ConfigError(

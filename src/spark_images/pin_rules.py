@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from spark_images import together
 from spark_images.compat.check import check
 from spark_images.errors import UsageError
 from spark_images.pins import SdistPin
@@ -16,20 +15,19 @@ _PROJECTS = {"vllm": "vllm", "flashinfer-python": "flashinfer"}  # project on th
 
 def refusals(project: Project, *, image: str, target: Target, base: str) -> tuple[str, ...]:
     """Sentences about what certainly does not go together; empty where there is no compat.yaml."""
-    if project.facts is None:
-        return ()
-    found = together.refusals(
-        project.image(image), target, base, pins=project.pins, facts=project.facts, wheels={}, debs=None
-    )
+    try:
+        found = project.refusals(project.image(image), target, base)
+    except UsageError as err:  # a release that nobody has read
+        return (err.what,)
     return tuple(refusal.what for refusal in found if refusal.certain)
 
 
 def refusals_of_all(project: Project) -> tuple[str, ...]:
-    """As refusals, for every image in its first variant."""
+    """As refusals, for every variant of every image: `render` refuses what one of them cannot be made of."""
     found: list[str] = []
     for image in project.images:
-        target, base = project.variant(image, None, None)
-        found += refusals(project, image=image.name, target=target, base=base)
+        for target, base in project.variants(image):
+            found += refusals(project, image=image.name, target=target, base=base)
     return tuple(dict.fromkeys(found))
 
 

@@ -9,9 +9,18 @@ from dataclasses import asdict, dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
+from spark_images.compat.command import Kernels
 from spark_images.contents import deb_content
 from spark_images.exact_json import exact_json
-from spark_images.imageconfig import BASE_LABEL, PINS_LABEL, TARGET_LABEL, TITLE_LABEL, VERSION_LABEL, ImageConfig
+from spark_images.imageconfig import (
+    BASE_LABEL,
+    KERNELS_LABEL,
+    PINS_LABEL,
+    TARGET_LABEL,
+    TITLE_LABEL,
+    VERSION_LABEL,
+    ImageConfig,
+)
 from spark_images.images import Image
 from spark_images.ingredients import Input, inputs_of, pin_names, pins_in_words, source_of
 from spark_images.locks import DebsLock, LockedDeb, WheelsLock
@@ -25,7 +34,7 @@ from spark_images.sources import SourcesLock
 from spark_images.targets import Target
 
 if TYPE_CHECKING:
-    from spark_images.compat.facts import Patch
+    from spark_images.compat.facts import Patch, Trap
 
 SPARK_USER = ("spark", 10001, 10001, "/home/spark")  # who the images run as: name, uid, gid, home
 
@@ -63,14 +72,20 @@ class Plan:
     roots: tuple[Root, ...]
     forms: tuple[str, ...]  # versions of what turns inputs into bytes: canonical form, root assembly
     pins: tuple[tuple[str, str], ...]  # every pin that takes part -> version and digest, for people
-    unverified: tuple[str, ...]  # sentences about pins whose value nobody could check
+    unverified: tuple[str, ...]  # sentences about what nobody could check: values of pins, releases together
     deb_contents: tuple[Content, ...]  # of all roots
     patches: tuple[tuple[str, str], ...] = ()  # of the source: path in the project -> sha256
+    traps: tuple[str, ...] = ()  # sentences about what goes wrong with these releases on the target
 
     @property
     def title(self) -> str:
         """For people: `vllm for gb10 on ngc`."""
         return f"{self.image} for {self.target} on {self.base}"
+
+    @property
+    def remarks(self) -> tuple[str, ...]:
+        """What a person has to know before it is built, a line each; no part of the document."""
+        return (*(f"unverified {one}" for one in self.unverified), *(f"trap {one}" for one in self.traps))
 
     @property
     def plan_id(self) -> str:
@@ -138,6 +153,8 @@ def image_config(*, image: Image, target: Target, base: str, pins: Pins) -> Imag
     }
     if source.commit:
         labels["org.opencontainers.image.revision"] = source.commit
+    if image.compile.kernels is not Kernels.SERVING:
+        labels[KERNELS_LABEL] = image.compile.kernels.value
     runtime = image.runtime
     return ImageConfig(
         architecture=target.arch,
@@ -169,12 +186,14 @@ def make_plan(
     scripts: Mapping[str, str],
     forms: Iterable[str],
     patches: Iterable[Patch] = (),
+    unverified: Iterable[str] = (),
+    traps: Iterable[Trap] = (),
 ) -> Plan:
     """Decide everything about one image.
 
     builder: the platform that compiles. wheels: pin name -> lock. sources: what the source's own build fetches.
     components: image -> plan_id. scripts: name -> sha256 of the image's scripts. forms: versions of the programs that
-    turn inputs into bytes.
+    turn inputs into bytes. unverified: what else nobody could check. traps: of the releases on the target.
     """
     ground = build_root(image, target, builder, pins, debs)
     roots: tuple[Root, ...] = (
@@ -209,7 +228,11 @@ def make_plan(
         roots=roots,
         forms=tuple(forms),
         pins=pins_in_words(image, target, pins),
-        unverified=tuple(f"{pin.name}: {pin.unverified}" for pin in taking_part if pin.unverified),
+        unverified=(
+            *(f"pin {pin.name}: {pin.unverified}" for pin in taking_part if pin.unverified),
+            *unverified,
+        ),
+        traps=tuple(f"{trap.name}: {trap.what}" for trap in traps),
         deb_contents=tuple(deb_content(debs_pin, deb) for root in roots for deb in root.debs),
         patches=tuple((patch.path, patch.sha256) for patch in patches),
     )

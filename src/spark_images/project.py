@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, TypeVar
 
 from spark_images.errors import ConfigError, DriftError, UsageError, did_you_mean
@@ -22,9 +23,11 @@ from spark_images.render import render_dockerfile
 from spark_images.targets import Target, read_targets
 
 if TYPE_CHECKING:
+    from spark_images.compat.check import Refusal
     from spark_images.compat.command import CompileCommand
     from spark_images.compat.facts import Facts
     from spark_images.sources import SourcesLock
+    from spark_images.vllm.check import Checker
 
 WHEEL = "-wheel"  # how the name of a base ends whose images are made of what a project itself released
 Named = TypeVar("Named", Image, Target)
@@ -68,6 +71,15 @@ class Project:
         from spark_images.compat.file import read_facts
 
         return self.facts or read_facts(self._compat)
+
+    @cached_property
+    def checker(self) -> Checker | None:
+        """What releases of vLLM know by name; None for a project without images/vllm-knowledge.json."""
+        from spark_images.vllm.check import Checker
+        from spark_images.vllm.history import read_knowledge
+
+        path = self.root / "images" / "vllm-knowledge.json"
+        return Checker(read_knowledge(path)) if path.exists() else None
 
     @property
     def _compat(self) -> Path:
@@ -181,10 +193,11 @@ class Project:
         from spark_images.debian import ROOT_FORM
         from spark_images.oci import CANONICAL_FORM
         from spark_images.patches import require_frozen
-        from spark_images.together import refusals, require_together
+        from spark_images.together import require_together, traps_in, unverified
 
         builder = builder or self.builder or host_platform()
         image = image.on(base)
+        self.require_fitting(image, target, base)
         if not self.compiles_on(builder, image, target, base):
             raise UsageError(
                 f"on base `{base}` `{image.name}` is compiled inside `{image.compile.image}`, an image for the target",
@@ -193,9 +206,8 @@ class Project:
                 + ", ".join(f"`{one}`" for one in dict(image.supports)[target.name] if one != base),
             )
         wheels = {name: self.wheels_lock(name) for name in self._locked(image, target)}
-        if self.facts:
-            found = refusals(image, target, base, pins=self.pins, facts=self.facts, wheels=wheels, debs=self.debs_lock)
-            require_together(found, title=f"{image.name} for {target.name} on {base}")
+        found = self.refusals(image, target, base, wheels=wheels, debs=self.debs_lock)
+        require_together(found, title=f"{image.name} for {target.name} on {base}")
         command = self._compile_command(image, target)
         text = self.rendered(image, target, base)
         committed = self.dockerfile_path(image, target, base)
@@ -221,9 +233,42 @@ class Project:
             scripts=self.script_digests(image),
             forms=(CANONICAL_FORM, ROOT_FORM),
             patches=command.patches if command else (),
+            unverified=unverified(found),
+            traps=traps_in(image, target, base, pins=self.pins, facts=self.facts) if self.facts else (),
         )
         require_frozen(plan, self.root)
         return plan
+
+    def refusals(
+        self,
+        image: Image,
+        target: Target,
+        base: str,
+        *,
+        wheels: Mapping[str, WheelsLock] = MappingProxyType({}),
+        debs: DebsLock | None = None,
+    ) -> tuple[Refusal, ...]:
+        """What images/compat.yaml says against a variant, by the pins alone or by their locks as well.
+
+        () where there is no such file. Raises UsageError for a release that it does not know.
+        """
+        from spark_images.together import refusals
+
+        if self.facts is None:
+            return ()
+        return refusals(image, target, base, pins=self.pins, facts=self.facts, wheels=wheels, debs=debs)
+
+    def require_fitting(self, image: Image, target: Target, base: str) -> None:
+        """Raise CompatError where releases do not go together for a variant, ConfigError for a variable that one lacks.
+
+        By the pins alone: of a lock that is not made yet, or another machine, there is nothing to say then.
+        """
+        from spark_images.together import releases_in, require_env, require_together
+
+        found = self.refusals(image, target, base)
+        require_together(found, title=f"{image.name} for {target.name} on {base}")
+        if self.checker and (release := releases_in(image.on(base), self.pins).get("vllm")):
+            require_env(image, base, release, self.checker)
 
     def sources_of(self, image: Image) -> SourcesLock | None:
         """What the build of the image's own source fetches, where that is known."""
@@ -250,6 +295,7 @@ class Project:
             target,
             facts=self.facts,
             cuda=provided["cuda"],
+            kernels=image.compile.kernels,
             image_python=provided.get("python", ""),
         )
 

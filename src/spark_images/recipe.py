@@ -5,23 +5,30 @@ from __future__ import annotations
 import json
 import re
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from packaging.version import Version
+
 from spark_images import forms
 from spark_images.cache import Cache
+from spark_images.compat.build import traps_of
+from spark_images.compat.facts import Trap
 from spark_images.compat.release import ranges
-from spark_images.errors import ConfigError, UsageError, did_you_mean
+from spark_images.cuda_arch import Capability
+from spark_images.errors import UsageError, did_you_mean
 from spark_images.pins import SdistPin
 from spark_images.project import Project
 from spark_images.recipes.read import LanesRecipe, ModelRecipe, Recipe, read_recipes, releases_of
 from spark_images.recipes.server import Place, Serving, plan_servers
 from spark_images.terminal import print_table, tell
+from spark_images.together import require_env
 from spark_images.vllm.check import Checker
 from spark_images.vllm.history import read_knowledge
 
 FORMS = ("docker", "compose", "kubernetes", "systemd")
+_GB10 = Capability(12, 1)  # what recipes are for
 _BY_DIGEST = re.compile(r"[a-z0-9][\w.:/-]*@sha256:[0-9a-f]{64}")
 
 
@@ -82,14 +89,15 @@ def recipe(
         models=_models(models),
     )
     sys.stdout.write(render(serving, place, form))
-    _tell(serving, form)
+    traps = traps_of(project.facts.vllm.traps, Version(pinned), _GB10) if project.facts else ()
+    _tell(serving, form, traps)
 
 
 def refuse_unknown_env(project: Project, image: str, release: str, checker: Checker) -> None:
     """Raise ConfigError where an image sets what the release lacks; a folder without image.yaml sets nothing."""
-    found = next((one for one in project.images if one.name == image), None)
-    if found is not None and (refusals := checker.variables(release, dict(found.runtime.env))):
-        raise ConfigError(f"{found.path}: runtime.env: {refusals[0]}", why=refusals[1:])
+    for found in project.images:
+        for _, base in project.variants(found) if found.name == image else ():
+            require_env(found, base, release, checker)
 
 
 def render(serving: Serving, place: Place, form: str) -> str:
@@ -246,9 +254,11 @@ def _models(models: str) -> str:
     return models
 
 
-def _tell(serving: Serving, form: str) -> None:
+def _tell(serving: Serving, form: str, traps: Iterable[Trap]) -> None:
     tell(f"recipe `{serving.recipe}` for vllm {serving.release}, as {form}")
     for model in serving.unverified:
         tell(f"unverified: nobody that we know has run {model} so on a GB10")
+    for trap in traps:
+        tell(f"trap {trap.name}: {trap.what}", f"  {trap.instead}")
     for note in serving.notes:
         tell(f"- {note.text}", f"  [{note.source}]")

@@ -10,15 +10,16 @@ from spark_images.cache import Cache
 from spark_images.contents import sdist_content
 from spark_images.debian_lock import resolve_debs, write_debs_lock
 from spark_images.download import Patience
-from spark_images.errors import ConfigError, UsageError
+from spark_images.errors import CompatError, ConfigError, SparkImagesError, UsageError
 from spark_images.fetch import fetch
-from spark_images.pins import DebsPin, RequirementsPin, SdistPin, WheelsPin
+from spark_images.pins import DebsPin, Pin, RequirementsPin, SdistPin, WheelsPin
 from spark_images.project import Project, nearest
 from spark_images.requirement_lock import resolve_requirements
 from spark_images.sources import LockedSource, read_known_trees, sources_input
 from spark_images.sources_lock import resolve_sources, write_sources_lock
 from spark_images.store import Store
 from spark_images.terminal import tell
+from spark_images.together import require_together
 from spark_images.units import format_size
 from spark_images.wheel_lock import resolve_wheels, write_wheels_lock
 from spark_images.workfolder import work_folder
@@ -27,13 +28,16 @@ from spark_images.workfolder import work_folder
 def relock(project: Project, *, names: Sequence[str], cache: Cache) -> None:
     """Resolve the named pins (default: every pin whose files stand in a lock) and write their locks.
 
-    Raises UsageError for a name that is no such pin, and what resolving raises; a lock is replaced only when complete.
+    Raises UsageError for a name that is no such pin, CompatError for one whose release fits no image that it is for,
+    and what resolving raises; a lock is replaced only when complete.
     """
     kinds = WheelsPin | RequirementsPin | DebsPin | SdistPin
     lockable = {pin.name: pin for pin in project.pins.pins if isinstance(pin, kinds) and pin.lock}
     for name in names:
         if name not in lockable:
             raise UsageError(f"no pin with a lock is called `{name}`{nearest(name, lockable)}")
+    for name in names or lockable:
+        _require_of_use(project, lockable[name])
     for name in names or lockable:
         pin = lockable[name]
         path = project.root / pin.lock
@@ -58,6 +62,25 @@ def relock(project: Project, *, names: Sequence[str], cache: Cache) -> None:
             case SdistPin():
                 sources = _lock_sources(project, pin, path, cache=cache)
                 tell(f"  {pin.lock}: {len(sources)} trees, {sum(bool(one.tree) for one in sources)} of them seen")
+
+
+def _require_of_use(project: Project, pin: Pin) -> None:
+    """Raise CompatError where no image can be made of the pin: of its lock nothing would become."""
+    refused: SparkImagesError | None = None
+    for image in project.images:
+        for target, base in project.variants(image):
+            compiled = image.on(base).compile
+            if pin.name not in (compiled.pin, compiled.installs):
+                continue
+            try:
+                found = project.refusals(image, target, base)
+                require_together(found, title=f"{image.name} for {target.name} on {base}")
+            except (CompatError, UsageError) as err:
+                refused = refused or err
+            else:
+                return
+    if refused:
+        raise refused
 
 
 def _lock_sources(project: Project, pin: SdistPin, path: Path, *, cache: Cache) -> tuple[LockedSource, ...]:

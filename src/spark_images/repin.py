@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from spark_images.errors import StaleLockError
+from spark_images.errors import CompatError, StaleLockError
 from spark_images.own_verbs import run_verb
 from spark_images.pins import DebsPin, Pins, RequirementsPin, SdistPin, WheelsPin
 from spark_images.pins_edit import Path as KeyPath
@@ -75,19 +75,23 @@ def materialise(
     upstream: Upstream,
     on_line: Callable[[str], None],
     refuse: Callable[[Project], None] = lambda project: None,
+    for_one: bool = False,
 ) -> int:
     """As edit_project, and locks that were made from something else are made anew, Dockerfiles rendered.
 
     Returns 0, or the status with which a verb of ours failed. Raises ConfigError where the pins.yaml would be wrong.
-    refuse: raises where such pins need not be tried; called before the locks, which may take minutes.
+    refuse: raises where such pins need not be tried; called before the locks, which may take minutes. for_one: one
+    variant alone is wanted, so what cannot be made for another is left as it is; a plan of that one would say so.
     """
     project = edit_project(moves, root, folder, upstream=upstream)
     refuse(project)
     note = folder.with_name("note")
-    for name in stale_locks(project, {move.pin for move in moves}):
-        if status := run_verb(folder, "lock", name, note=note, on_line=on_line):
+    locks = (("lock", name) for name in stale_locks(project, {move.pin for move in moves}))
+    for words in (*locks, ("render",)):
+        status = run_verb(folder, *words, note=note, on_line=on_line)
+        if status and not (for_one and status == CompatError.exit_status):
             return status
-    return run_verb(folder, "render", note=note, on_line=on_line)
+    return 0
 
 
 def _moved(text: str, move: Move, pins: Pins, folder: Path, upstream: Upstream) -> str:

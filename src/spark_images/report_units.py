@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from spark_images.compat.build import left_out
+from spark_images.compat.command import Kernels
 from spark_images.compat.release import vllm_release
 from spark_images.cuda_arch import parse_arch
 from spark_images.errors import UsageError
@@ -60,7 +61,7 @@ def show_estimate(
         raise UsageError(f"no profile of `{image.name}` for `{target.name}` is shipped, so there is nothing to go by")
     profile = next((one for one in shipped if str(one.release) == pin.version), shipped[0])
     needless: list[tuple[str, str]] = []
-    if pin.project == "vllm" and not all_kernels:
+    if pin.project == "vllm" and not all_kernels and image.compile.kernels is not Kernels.ALL:
         facts = project.required_facts.vllm
         gpu = parse_arch(target.compute_capability).capability
         needless = [(part.component, part.units) for part in left_out(facts, vllm_release(facts, pin.version), gpu)]

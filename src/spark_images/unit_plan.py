@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from spark_images.compat.command import sdist_command
+from spark_images.compat.command import Kernels, sdist_command
 from spark_images.compat.facts import Facts
 from spark_images.contents import deb_content
 from spark_images.errors import UsageError
@@ -73,7 +73,7 @@ def plan_units(
         target,
         facts=facts,
         cuda=describe_pin(pins[CUDA_PIN]).partition(" ")[0],
-        all_kernels=all_kernels,
+        kernels=Kernels.ALL if all_kernels else image.compile.kernels,
         lacking=lacking(sources) if sources else (),
     )
     for locked in (pins[use.pin] for use in image.compile.wheels):

@@ -25,8 +25,10 @@ from spark_images.compat.file import read_facts
 from spark_images.compat.release import VllmRelease, flashinfer_release, vllm_release
 from spark_images.cuda_arch import Capability, Run, best_run, parse_arch, parse_torch_list
 from spark_images.errors import ConfigError
+from spark_images.shipped import read_shipped
 
-FACTS = read_facts(Path(__file__).parents[2] / "images" / "compat.yaml")
+REPOSITORY = Path(__file__).parents[2]
+FACTS = read_facts(REPOSITORY / "images" / "compat.yaml")
 GB10, RTX50, HOPPER = Capability(12, 1), Capability(12, 0), Capability(9, 0)
 EVERY_RELEASE = [str(version) for version in FACTS.vllm.releases]
 
@@ -263,6 +265,35 @@ def test_a_compile_holds_what_was_measured_for_0_20_2() -> None:
     assert everything.keys() - found.keys() == {"fa3", "cutlass-mla"}
     assert [str(code) for code in everything["fa3"].codes] == ["sm_75", "compute_75"]
     assert not everything["fa3"].called
+
+
+def test_a_library_is_where_the_profile_says_that_its_files_are() -> None:
+    """So what is written down for the releases without a profile is right for the one that has one."""
+    (profile,) = read_shipped(REPOSITORY / "images" / "vllm", "gb10")
+    known = release(str(profile.release))
+    units = [unit.unit for unit in profile.units]
+    counted = {part.name: part.modules for part in vllm_components(FACTS.vllm, known, all_kernels=True, units=units)}
+    for part in vllm_components(FACTS.vllm, known, all_kernels=True):
+        assert {library for library, _ in counted[part.name]} == {library for library, _ in part.modules}
+        assert all(count is None for _, count in part.modules)
+    # As its own wheel has them: FA2 and FA3 as a whole, the others among code for more architectures.
+    assert (counted["fa2"], counted["fa3"]) == ((("_vllm_fa2_C", 52),), (("_vllm_fa3_C", 192),))
+    assert (counted["marlin-moe"], counted["marlin-fp8"]) == ((("_moe_C", 15),), (("_C", 5), ("_moe_C", 5)))
+    assert (counted["qutlass"], counted["cutlass-sm120"]) == ((("_C", 6),), (("_C", 1), ("_C_stable_libtorch", 9)))
+    assert counted["base"] == (("_C", 27), ("_C_stable_libtorch", 7), ("_moe_C", 8))
+
+
+@pytest.mark.parametrize(
+    ("version", "libraries"),
+    [
+        ("0.18.1", {"_C", "_moe_C", "_vllm_fa2_C"}),
+        ("0.23.0", {"_C", "_C_stable_libtorch", "_moe_C", "_vllm_fa2_C"}),
+        ("0.33.0", {"_C_stable_libtorch", "_moe_C_stable_libtorch", "_qutlass_C", "_vllm_fa2_C"}),
+    ],
+)
+def test_libraries_are_those_of_the_release(version: str, libraries: set[str]) -> None:
+    parts = vllm_components(FACTS.vllm, release(version))
+    assert {library for part in parts for library, _ in part.modules} == libraries
 
 
 def test_marlin_is_machine_code_from_0_23_on() -> None:

@@ -13,6 +13,7 @@ from spark_images.compat.command import (
     PATCHES,
     TREES,
     CompileCommand,
+    Kernels,
     flashinfer_command,
     sdist_command,
     vllm_command,
@@ -104,7 +105,8 @@ def test_a_shell_reads_the_line_as_it_was_meant(command: CompileCommand) -> None
 def test_flashinfer_is_told_the_serving_set_or_nothing() -> None:
     release = flashinfer_release(FACTS.flashinfer, "0.6.8.post1")
     serving = flashinfer_command(FACTS.flashinfer, release, gpu=GB10, arch="arm64")
-    whole = flashinfer_command(FACTS.flashinfer, release, gpu=GB10, arch="arm64", all_kernels=True)
+    whole = flashinfer_command(FACTS.flashinfer, release, gpu=GB10, arch="arm64", kernels=Kernels.ALL)
+    none = flashinfer_command(FACTS.flashinfer, release, gpu=GB10, arch="arm64", kernels=Kernels.NONE)
 
     assert dict(serving.environment)["FLASHINFER_CUDA_ARCH_LIST"] == "12.1a"
     split = serving.arguments.index("--keep")
@@ -112,4 +114,5 @@ def test_flashinfer_is_told_the_serving_set_or_nothing() -> None:
     assert set(serving.arguments[2:split]) == set(FACTS.flashinfer.leave)
     assert set(serving.arguments[split + 1 :]) == set(FACTS.flashinfer.keep)
     assert whole.arguments == ("arm64",)
+    assert none.arguments == ("arm64", "--leave", "*")
     assert in_serving_set(FACTS.flashinfer, "norm")

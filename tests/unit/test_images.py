@@ -12,8 +12,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from values import DEBIAN_PIN, GB10, HELLO, PINS, REQUIREMENTS_PIN
 
+from spark_images.compat.build import flashinfer_variables
 from spark_images.compat.check import cuda_choice
 from spark_images.compat.file import read_facts
+from spark_images.compat.release import flashinfer_release
+from spark_images.cuda_arch import Capability
 from spark_images.errors import ConfigError
 from spark_images.images import Excuse, Image, read_image, read_images
 from spark_images.pins import DebSet, ImagePin, Pins, SdistPin
@@ -325,3 +328,15 @@ def test_another_value_anywhere_gives_an_image_or_a_config_error(
         return
     texts = (image.template, *image.scripts, *image.runtime.entrypoint, *image.runtime.command, image.runtime.workdir)
     assert not set("".join(texts)).intersection("\n\r\"'`$\\; ")
+
+
+def test_every_variant_of_vllm_has_the_run_time_variables_of_its_flashinfer() -> None:
+    project, facts = Project(REPOSITORY), read_facts(REPOSITORY / "images" / "compat.yaml")
+    flashinfer, image = project.pins["flashinfer"], project.image("vllm")
+    assert isinstance(flashinfer, SdistPin)
+    release = flashinfer_release(facts.flashinfer, flashinfer.version)
+    for target, base in project.variants(image):
+        assert target.name == "gb10"
+        wanted = flashinfer_variables(facts.flashinfer, release, gpu=Capability(12, 1), at_run_time=True)
+        assert {one.name: one.value for one in wanted}.items() <= dict(image.on(base).runtime.env).items(), base
+        assert "FLASHINFER_NO_DOWNLOAD" in {one.name for one in wanted}

@@ -204,8 +204,9 @@ def test_patch_that_is_not_the_one_that_is_meant_is_an_error(tmp_path: Path, cac
     with pytest.raises(ConfigError, match=r"`images/vllm/patches/fix\.patch` is not the patch that"):
         require_frozen(plan, tmp_path)
     path.unlink()
-    with pytest.raises(ConfigError, match=r"there is no file `images/vllm/patches/fix\.patch`"):
+    with pytest.raises(ConfigError, match=r"there is no file `images/vllm/patches/fix\.patch`") as caught:
         require_frozen(plan, tmp_path)
+    assert "git checkout -- images/vllm/patches/fix.patch" in caught.value.hint
 
 
 def test_patches_are_in_the_plan_and_plans_without_any_are_as_they_were() -> None:

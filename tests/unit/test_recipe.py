@@ -203,6 +203,27 @@ def test_environment_of_the_image_is_looked_up_as_well(run: Run, root: Path, env
     assert "images/vllm/image.yaml: runtime.env: " in caught.value.what
 
 
+def test_environment_of_another_base_is_looked_up_as_well(run: Run, root: Path) -> None:
+    text = small_project.IMAGE.partition("runtime:\n")
+    runtime = "".join(
+        f"    {line}\n" for line in f"runtime:\n  env: {{VLLM_NVFP4_MOE_BACKEND: marlin}}\n{text[2]}".splitlines()
+    )
+    (root / "images/vllm/image.yaml").write_text(f"{''.join(text)}bases:\n  ngc:\n{runtime}")
+
+    with pytest.raises(ConfigError, match=r"no release of vllm from 0\.16\.0 to .* \(base `ngc`\)"):
+        run()
+
+
+def test_traps_of_the_release_are_said_beside_the_form(run: Run, root: Path) -> None:
+    shutil.copy(IMAGES / "compat.yaml", root / "images")
+
+    said = run("gpt-oss-120b", form="docker", reference=IMAGE)
+
+    assert "trap driver-compiles-ptx: Marlin and FA2 hold PTX for 8.0 only" in said.err
+    assert "  keep CUDA_CACHE_PATH on a volume" in said.err
+    assert "trap" not in said.out
+
+
 def test_environment_that_the_release_knows_passes(run: Run, root: Path) -> None:
     text = small_project.IMAGE.replace("runtime:\n", "runtime:\n  env: {VLLM_NVFP4_GEMM_BACKEND: marlin}\n")
     (root / "images/vllm/image.yaml").write_text(text)

@@ -59,7 +59,8 @@ class ImageStage:
             folder = work / "project"
             folder.mkdir()
             quiet: Callable[[str], None] = lambda line: None  # noqa: E731
-            if materialise(candidate.moves, self.root, folder, upstream=self.upstream, on_line=quiet) == 0:
+            moved = materialise(candidate.moves, self.root, folder, upstream=self.upstream, on_line=quiet, for_one=True)
+            if moved == 0:
                 run_verb(folder, "fetch", self.words.image, note=Path(note) / "note", on_line=quiet)
 
     def known_beforehand(self, candidate: Candidate) -> bool:
@@ -86,6 +87,7 @@ class ImageStage:
                 upstream=self.upstream,
                 on_line=trying.feed,
                 refuse=self._refuse,
+                for_one=True,
             )
             if found := judge_verb(status, checks_build=False):
                 return (*found, "")

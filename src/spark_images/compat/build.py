@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import re
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import TypeVar
@@ -12,6 +14,7 @@ from packaging.version import Version
 
 from spark_images.compat.check import series
 from spark_images.compat.facts import (
+    ComponentFacts,
     FlashinferFacts,
     HandOver,
     Needless,
@@ -139,11 +142,18 @@ class Component:
     run: Run  # how it runs on the GPU
     called: bool  # False: vLLM never calls it on this GPU
     source: str
+    modules: tuple[tuple[str, int | None], ...]  # library, as "_C" -> how many of its modules; None: not counted
 
 
-def vllm_components(facts: VllmFacts, release: VllmRelease, *, all_kernels: bool = False) -> tuple[Component, ...]:
-    """What a compile for COMPONENTS_FOR holds, without what is left out unless it is to hold all kernels."""
+def vllm_components(
+    facts: VllmFacts, release: VllmRelease, *, all_kernels: bool = False, units: Iterable[str] = ()
+) -> tuple[Component, ...]:
+    """What a compile for COMPONENTS_FOR holds, without what is left out unless it is to hold all kernels.
+
+    units: the objects of such a compile of this release with all kernels; () where nobody has listed them.
+    """
     out = () if all_kernels else tuple(part.component for part in left_out(facts, release, COMPONENTS_FOR))
+    counted = _modules(facts.components, units)
     found = []
     for component in facts.components:
         archs = component.archs.at(release.version)
@@ -156,9 +166,21 @@ def vllm_components(facts: VllmFacts, release: VllmRelease, *, all_kernels: bool
                     run=best_run(codes, COMPONENTS_FOR),
                     called=component.called_on in (None, COMPONENTS_FOR.major),
                     source=archs.source,
+                    modules=tuple(sorted(counted[component.name].items()))
+                    or tuple((library, None) for library in component.libraries.at(release.version).value),
                 )
             )
     return tuple(found)
+
+
+def _modules(components: Sequence[ComponentFacts], units: Iterable[str]) -> Mapping[str, Counter[str]]:
+    """Component -> library -> modules: each file of CUDA makes one, whether or not a kernel is in it."""
+    found: dict[str, Counter[str]] = defaultdict(Counter)
+    for unit in units:
+        if match := re.search(r"([^/]+)\.dir/.*\.cu\.o$", unit):
+            owners = (one.name for one in reversed(components) if any(fnmatchcase(unit, each) for each in one.units))
+            found[next(owners, "")][match[1]] += 1
+    return found
 
 
 def traps_of(traps: Iterable[Trap], version: Version, gpu: Capability) -> tuple[Trap, ...]:

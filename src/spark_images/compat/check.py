@@ -24,7 +24,13 @@ class Refusal:
     what: str  # a sentence that names both
     source: str  # where that is written
     instead: str  # what to choose
-    certain: bool = True  # False: nobody has seen it work; a caller may go on where its user says so
+    certain: bool = True  # False: nobody has seen it work; plans say so
+    todo: str = ""  # what to do, where choosing another release is not it
+
+    @property
+    def hint(self) -> str:
+        """What to do, as a reader is told."""
+        return self.todo or (f"choose {self.instead}" if self.instead else "")
 
 
 class Fit(Enum):

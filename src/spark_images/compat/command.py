@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
+from enum import Enum
 
 from spark_images.compat.build import flashinfer_variables, local_sources, patches_for, vllm_variables
 from spark_images.compat.facts import Facts, FlashinferFacts, Patch, Variable, VllmFacts
@@ -15,7 +16,21 @@ from spark_images.targets import Target
 
 TREES = "/build/trees"  # where scripts/compile_vllm unpacks inputs/trees
 PATCHES = "/spark/scripts/patches"  # where staging puts them
-WITH_RULES = ("flashinfer-python", "vllm")  # projects of which sdist_command knows how; of others the template does
+
+
+class Kernels(Enum):
+    """Which of a project's kernels are compiled ahead."""
+
+    SERVING = "serving"  # what serving calls on the target: FlashInfer's serving set, vLLM without its needless parts
+    ALL = "all"  # whatever the project itself compiles
+    NONE = "none"  # each is compiled when it is first called
+
+
+# Of which projects sdist_command knows how, and what they give to choose; of others the template does.
+WITH_RULES = {
+    "flashinfer-python": (Kernels.SERVING, Kernels.ALL, Kernels.NONE),
+    "vllm": (Kernels.SERVING, Kernels.ALL),
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,11 +59,11 @@ def sdist_command(
     *,
     facts: Facts,
     cuda: str,
-    all_kernels: bool = False,
+    kernels: Kernels = Kernels.SERVING,
     lacking: Collection[str] = (),
     image_python: str = "",
 ) -> CompileCommand:
-    """How a release is compiled from its sdist. cuda: the version of nvcc; all_kernels, lacking: as in vllm_command.
+    """How a release is compiled from its sdist. cuda: the version of nvcc; lacking: as in vllm_command.
 
     image_python: "3.12" where that happens in an image that has CUDA, and torch for this Python.
     Raises UsageError for a target without a GPU and a release that is not known, ConfigError for another project.
@@ -58,12 +73,12 @@ def sdist_command(
     gpu = parse_arch(target.compute_capability).capability
     if project == "flashinfer-python":
         flashinfer = flashinfer_release(facts.flashinfer, version)
-        command = flashinfer_command(facts.flashinfer, flashinfer, gpu=gpu, arch=target.arch, all_kernels=all_kernels)
+        command = flashinfer_command(facts.flashinfer, flashinfer, gpu=gpu, arch=target.arch, kernels=kernels)
         return replace(command, environment=(*_of_image(image_python), *command.environment))
     if project == "vllm":
         vllm = vllm_release(facts.vllm, version)
         command = vllm_command(
-            facts.vllm, vllm, gpu=gpu, arch=target.arch, cuda=cuda, all_kernels=all_kernels, lacking=lacking
+            facts.vllm, vllm, gpu=gpu, arch=target.arch, cuda=cuda, all_kernels=kernels is Kernels.ALL, lacking=lacking
         )
         existing = ("--existing-torch", vllm.use_existing_torch.value) if image_python else ()
         return replace(
@@ -116,10 +131,19 @@ def vllm_command(
 
 
 def flashinfer_command(
-    facts: FlashinferFacts, release: FlashinferRelease, *, gpu: Capability, arch: str, all_kernels: bool = False
+    facts: FlashinferFacts,
+    release: FlashinferRelease,
+    *,
+    gpu: Capability,
+    arch: str,
+    kernels: Kernels = Kernels.SERVING,
 ) -> CompileCommand:
-    """How FlashInfer's kernels are compiled ahead: the serving set, or all that FlashInfer itself would compile."""
-    chosen = () if all_kernels else ("--leave", *facts.leave, "--keep", *facts.keep)
+    """How FlashInfer's kernels are compiled ahead: the serving set, all that it would compile itself, or none."""
+    chosen = {
+        Kernels.SERVING: ("--leave", *facts.leave, "--keep", *facts.keep),
+        Kernels.ALL: (),
+        Kernels.NONE: ("--leave", "*"),
+    }[kernels]
     return CompileCommand(
         script="compile_flashinfer",
         arguments=(arch, *chosen),

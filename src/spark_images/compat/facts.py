@@ -102,6 +102,8 @@ class ComponentFacts:
     name: str
     called_on: int | None  # the only major compute capability on which it is called
     archs: History[str]  # in the words of TORCH_CUDA_ARCH_LIST; "none" where it is not compiled
+    libraries: History[tuple[str, ...]]  # those that it is linked into: "_C"
+    units: tuple[str, ...]  # patterns of its objects; what two components match is the later one's
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -176,17 +178,12 @@ class VllmFacts:
 
     releases: tuple[Version, ...]  # ascending
     torch: History[str]
-    torchvision: History[str]
-    torchaudio: History[str]
     torch_floor: History[str]
     flashinfer: History[str]
-    flashinfer_cubin: History[bool]
     python: History[SpecifierSet]
     gcc: History[str]
     build_requirements: History[tuple[str, ...]]
-    build_requirements_file: History[str]
     use_existing_torch: History[str]
-    rust: History[str]
     sources: tuple[SourceFacts, ...]
     arch_lists: tuple[tuple[Capability, History[ArchList]], ...]
     components: tuple[ComponentFacts, ...]

@@ -74,6 +74,7 @@ _REQUIREMENT = forms.matching("a requirement, as `cmake>=3.26`", r"[a-z][a-z0-9-
 _LINE = forms.matching("the number of a line", r"[1-9][0-9]*")
 _MAJOR = forms.Form("a major compute capability", lambda text: int(text) if text.isdecimal() else None, 0)
 _ARCHS = forms.matching("architectures as in TORCH_CUDA_ARCH_LIST, or `none`", r"none|[0-9.af]+(?:\+PTX)?")
+_LIBRARY = forms.matching("a library's name, as `_C`", r"[A-Za-z_][A-Za-z0-9_]*", most=100)
 _PATTERN = forms.matching("a pattern of module names", r"[A-Za-z0-9_*]+", most=300)
 
 
@@ -93,8 +94,8 @@ class _Project:
         found = self.entries(section, lambda entry: entry.value("is", form))
         return found if begins_later else self._from_the_first(section, found)
 
-    def lists(self, key: str, form: forms.Form[str]) -> History[tuple[str, ...]]:
-        section = self.section.section(key)
+    def lists(self, key: str, form: forms.Form[str], *, of: Section | None = None) -> History[tuple[str, ...]]:
+        section = (self.section if of is None else of).section(key)
         return self._from_the_first(section, self.entries(section, lambda entry: entry.values("is", form)))
 
     def entries(self, section: Section, read: Callable[[Section], T]) -> History[T]:
@@ -155,17 +156,12 @@ def _read_vllm(section: Section) -> VllmFacts:
     return VllmFacts(
         releases=project.releases,
         torch=project.history("torch", _RELEASE),
-        torchvision=project.history("torchvision", _RELEASE),
-        torchaudio=project.history("torchaudio", _RELEASE),
         torch_floor=project.history("torch-floor", _RELEASE, begins_later=True),
         flashinfer=project.history("flashinfer", _RELEASE),
-        flashinfer_cubin=project.history("flashinfer-cubin", forms.TRUTH),
         python=project.history("python", _RANGE),
         gcc=project.history("gcc", _RELEASE, begins_later=True),
         build_requirements=project.lists("build-requirements", _REQUIREMENT),
-        build_requirements_file=project.history("build-requirements-file", forms.RELATIVE_PATH),
         use_existing_torch=project.history("use-existing-torch", forms.RELATIVE_PATH),
-        rust=project.history("rust", _RELEASE, begins_later=True),
         sources=tuple(_read_source(project, name, sources.section(name)) for name in sources.names(forms.NAME)),
         arch_lists=tuple(
             (_capability(gpu), project.entries(lists.section(gpu), _read_arch_list))
@@ -240,6 +236,8 @@ def _read_component(project: _Project, name: str, section: Section) -> Component
         name=name,
         called_on=section.optional("called-on", _MAJOR, None),
         archs=project.entries(section, lambda entry: entry.value("is", _ARCHS)),
+        libraries=project.lists("libraries", _LIBRARY, of=section),
+        units=section.values("units", forms.TEXT),
     )
 
 

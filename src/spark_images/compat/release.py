@@ -35,17 +35,12 @@ class VllmRelease:
     version: Version
     warning: str  # for a release that nobody has read: a sentence to show; else ""
     torch: Fact[str]
-    torchvision: Fact[str]
-    torchaudio: Fact[str]
     torch_floor: Fact[str]  # the oldest torch that it compiles against
     flashinfer: Fact[str]
-    flashinfer_cubin: Fact[bool]
     python: Fact[SpecifierSet]
     gcc: Fact[str] | None
     build_requirements: Fact[tuple[str, ...]]  # but for torch
-    build_requirements_file: Fact[str]
     use_existing_torch: Fact[str]  # to be run in the root of the tree
-    rust: Fact[str] | None  # the toolchain of the optional front end
     sources: tuple[Source, ...]
 
 
@@ -69,18 +64,13 @@ def vllm_release(facts: VllmFacts, version: str, *, allow_unknown: bool = False)
         version=number,
         warning=warning,
         torch=facts.torch.at(number),
-        torchvision=facts.torchvision.at(number),
-        torchaudio=facts.torchaudio.at(number),
         # Without a stable ABI it is written for the torch that it names.
         torch_floor=facts.torch_floor.find(number) or facts.torch.at(number),
         flashinfer=facts.flashinfer.at(number),
-        flashinfer_cubin=facts.flashinfer_cubin.at(number),
         python=facts.python.at(number),
         gcc=facts.gcc.find(number),
         build_requirements=facts.build_requirements.at(number),
-        build_requirements_file=facts.build_requirements_file.at(number),
         use_existing_torch=facts.use_existing_torch.at(number),
-        rust=facts.rust.find(number),
         sources=tuple(_sources(facts.sources, number)),
     )
 
@@ -126,11 +116,11 @@ def _find(project: str, releases: Sequence[Version], text: str, allow_unknown: b
             f"{project} {version} has not been read: it is treated as {older[-1]}, whatever has changed since",
         )
     near = " and ".join(f"`{known}`" for known in (*older[-1:], *newer[:1]))
-    how = "read its sdist and add it to images/compat.yaml"
+    how = "read its sdist and add it to images/compat.yaml, as docs/adding-a-pin.md says"
     raise UsageError(
         f"nothing is known of {project} {version}",
         why=[f"known are {ranges(releases, releases)}; nearest: {near}"],
-        hint=f"take one of these, or {how}" if newer else f"take `{releases[-1]}`, or {how}, or allow unknown releases",
+        hint=f"take one of these, or {how}" if newer else f"take `{releases[-1]}`, or {how}",
     )
 
 

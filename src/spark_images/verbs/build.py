@@ -123,10 +123,12 @@ def _plan(options: argparse.Namespace) -> int:
 
     from spark_images.patches import require_patches_apply
     from spark_images.store import Store
+    from spark_images.terminal import tell
 
     project, image, target, base = variant_of(options)
     plan, cache = project.plan(image, target, base), cache_of_user()
     require_patches_apply(plan, project.root, store=Store(cache.store), cache=cache)
+    tell(*plan.remarks)
     print(json.dumps({"plan_id": plan.plan_id, **plan.document()}, indent=2, ensure_ascii=False))
     return 0
 

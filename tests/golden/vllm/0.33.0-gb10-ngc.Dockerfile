@@ -4,7 +4,7 @@
 # The build command carries `--network none`, the memory cap and the secrets `limits` and `profile`; `nox -s build-vllm` does it all.
 
 FROM build-root AS compile
-ARG SOURCE_DATE_EPOCH=1778398767
+ARG SOURCE_DATE_EPOCH=1793614376
 RUN --mount=type=bind,source=.,target=/spark/scripts \
     --mount=type=bind,from=inputs,source=.,target=/spark/inputs \
     --mount=type=cache,id=spark-images-ccache,target=/spark/cache \
@@ -47,9 +47,12 @@ ENV HF_HOME="/models"
 ENV VLLM_CACHE_ROOT="/cache/vllm"
 ENV TRITON_CACHE_DIR="/cache/triton"
 ENV CUDA_CACHE_PATH="/cache/cuda"
+ENV CUDA_CACHE_MAXSIZE="4294967296"
 ENV FLASHINFER_WORKSPACE_BASE="/cache"
+ENV FLASHINFER_NO_DOWNLOAD="1"
+ENV MAX_JOBS="4"
 LABEL io.spark-images.base="ngc"
-LABEL io.spark-images.pins="{\"build-tools\":\"4.4.4 cmake==4.4.4 ninja==1.13.2\",\"ngc-pytorch\":\"nvcr.io/nvidia/pytorch:26.01-py3@sha256:38ed2ecb2c16d10677006d73fb0a150855d6ec81db8fc66e800b5ae92741007e\",\"vllm\":\"0.33.0 sha256:58809377798c5335c6e2fe30092abda54d9200b5b8a717b3735a63f5daa0e383\",\"vllm-build\":\"80.10.2 setuptools==80.10.2 setuptools-scm==10.3.4 vcs-versioning==2.6.0 wheel==0.48.0\",\"vllm-gb10-ngc\":\"vllm==0.20.2 flashinfer-python==0.6.8.post1 2026-11-20T00:00:00Z\"}"
+LABEL io.spark-images.pins="{\"build-tools\":\"4.4.4 cmake==4.4.4 ninja==1.13.2\",\"ngc-pytorch\":\"nvcr.io/nvidia/pytorch:26.01-py3@sha256:38ed2ecb2c16d10677006d73fb0a150855d6ec81db8fc66e800b5ae92741007e\",\"vllm\":\"0.33.0 sha256:f4c33c2503d52bb411146afa9618a4f48bed68912f617e6803ac8d76e4c74112\",\"vllm-build\":\"80.10.2 setuptools==80.10.2 setuptools-scm==10.3.4 vcs-versioning==2.6.0 wheel==0.48.0\",\"vllm-gb10-ngc\":\"vllm==0.33.0 flashinfer-python==0.7.2.post1 2026-11-20T00:00:00Z\"}"
 LABEL io.spark-images.target="gb10"
 LABEL org.opencontainers.image.description="vLLM: an OpenAI-compatible server for large language models, with FlashInfer"
 LABEL org.opencontainers.image.licenses="Apache-2.0 AND BSD-3-Clause AND LicenseRef-NVIDIA-CUDA-Toolkit"
