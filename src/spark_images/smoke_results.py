@@ -69,7 +69,7 @@ def read_result(check: str, lines: Sequence[str], *, status: int, hangs_s: float
                 continue
     said = [line.strip() for line in lines if line.strip() and not line.startswith("stage: ")]
     last = said[-1][:300] if said else "it said nothing"
-    sentence = f"ended with status {status} in `{stage}` without a result that goes with it: {last}"
+    sentence = f"ended with status {status} in `{stage}` without a matching result: {last}"
     return CheckResult(check=check, colour=Colour.RED, why="broken", sentence=sentence)
 
 

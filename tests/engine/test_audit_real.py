@@ -16,7 +16,7 @@ from audited import TARGET, auditor, write_image
 from gpu_code import REAL_DUMP, real_fatbin
 from pipeline import REPOSITORY, Pipeline
 
-from spark_images.audit.run import Auditor
+from spark_images.audit.run import Auditor, Result
 from spark_images.cache import Cache
 from spark_images.cuobjdump import cuobjdump_of, list_gpu_code
 from spark_images.fetch import fetch
@@ -42,6 +42,9 @@ XFORMERS = (
     "xformers-0.0.35-py39-none-manylinux_2_28_x86_64.whl",
     "ccc73c7db9890224ab05f5fb60e2034f9e6c8672a10be0cf00e95cbbae3eda7c",
 )
+
+PAGE = REPOSITORY / "docs/audited-wheels.md"
+LARGE = os.environ.get("SPARK_IMAGES_LARGE_WHEELS", "")
 
 
 @pytest.fixture(scope="module")
@@ -71,30 +74,87 @@ def wheel(cache: Cache, named: tuple[str, str]) -> Path:
     return path
 
 
-def listed(program: Path, archive: Path, folder: Path) -> Counter[str]:
-    """What `cuobjdump --list-elf --list-ptx` says of every library of a wheel, counted by its own names."""
+def listed(program: Path, archive: Path, folder: Path) -> tuple[Counter[str], set[str]]:
+    """What `cuobjdump --list-elf --list-ptx` says of a wheel's libraries, by its own names; which it cannot read."""
     found: Counter[str] = Counter()
+    unreadable = set()
     with zipfile.ZipFile(archive) as members:
         for name in members.namelist():
             if name.endswith(".so") or ".so." in name:
                 file = members.extract(name, folder)
-                done = subprocess.run([program, "-lelf", "-lptx", file], capture_output=True, text=True, timeout=300)
-                found.update(re.findall(r"\.(sm_\w+\.(?:cubin|ptx))$", done.stdout, re.MULTILINE))
+                done = subprocess.run([program, "-lelf", "-lptx", file], capture_output=True, text=True, timeout=1200)
+                if done.returncode and "does not contain device code" not in done.stdout + done.stderr:
+                    unreadable.add(f"/{name}")  # it lists what it met before
+                else:
+                    found.update(re.findall(r"\.(sm_\w+\.(?:cubin|ptx))$", done.stdout, re.MULTILINE))
+    return found, unreadable
+
+
+def counted(result: Result) -> Counter[str]:
+    """What the audit's table counts, by cuobjdump's names."""
+    found: Counter[str] = Counter()
+    for row in result.document["gpu"]:
+        for code, count in row["code"].items():
+            kind, _, number = code.partition("_")
+            found[f"sm_{number}.ptx" if kind == "compute" else f"sm_{number.rstrip('f')}.cubin"] += count
     return found
 
 
 @pytest.mark.parametrize("named", [TORCHAUDIO, TORCHVISION, TORCHAO, XFORMERS], ids=lambda named: str(named[0])[:9])
 def test_table_counts_what_cuobjdump_lists(real: Auditor, cache: Cache, named: tuple[str, str], tmp_path: Path) -> None:
     path = wheel(cache, named)
-    result = real.wheel(path, TARGET)
-    counted: Counter[str] = Counter()
-    for row in result.document["gpu"]:
-        for code, count in row["code"].items():
-            kind, _, number = code.partition("_")
-            counted[f"sm_{number}.ptx" if kind == "compute" else f"sm_{number.rstrip('f')}.cubin"] += count
+    found = counted(real.wheel(path, TARGET))
     assert real.cuobjdump is not None
-    assert counted == listed(real.cuobjdump, path, tmp_path)
-    assert counted.total() > 20
+    assert (found, set()) == listed(real.cuobjdump, path, tmp_path)
+    assert found.total() > 20
+
+
+# --- large wheels: the table in docs ----------------------------------------------------------------------------------
+
+ROWS = dict(re.findall(r"^\| `(\S+\.whl)` \| `([0-9a-f]{64})` \|", PAGE.read_text(), re.MULTILINE))
+
+
+def row_of(named: tuple[str, str], result: Result, found: Counter[str]) -> str:
+    """A wheel's row in the table of the page."""
+    modules: Counter[str] = Counter()
+    for library in result.document["gpu"]:
+        modules.update(library["modules"])
+    judged = [str(modules[way]) for way in ("natively", "compiled by the driver at first use", "not at all")]
+    code = ", ".join(f"{count} {name}" for name, count in sorted(found.items(), key=lambda item: natural(item[0])))
+    checks = ", ".join(sorted({f"`{finding.check.id}`" for finding in result.findings})) or "none"
+    cells = [f"`{named[0]}`", f"`{named[1]}`", str(len(result.document["gpu"])), *judged, code, checks]
+    return f"| {' | '.join(cells)} |"
+
+
+def natural(name: str) -> tuple[str, int, str]:
+    """Sorts `sm_90a.cubin` before `sm_120.cubin`, and PTX last."""
+    number, kind = name.removeprefix("sm_").split(".")
+    return kind, int(re.match(r"\d+", number)[0]), number  # type: ignore[index]
+
+
+def test_the_page_has_eight_wheels_or_more() -> None:
+    assert len(ROWS) >= 8
+
+
+@pytest.mark.skipif(not LARGE, reason="fetches gigabytes: SPARK_IMAGES_LARGE_WHEELS=check compares, =write writes")
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("named", ROWS.items(), ids=lambda named: str(named[0]))
+def test_large_wheels_are_as_the_page_has_them(
+    real: Auditor, cache: Cache, named: tuple[str, str], tmp_path: Path
+) -> None:
+    path = wheel(cache, named)
+    result = real.wheel(path, TARGET)
+    assert real.cuobjdump is not None
+    found, unreadable = listed(real.cuobjdump, path, tmp_path)
+    assert counted(result) == found
+    said = [finding.text for finding in result.findings if finding.check.id == "gpu.unreadable"]
+    assert sorted(text.split(":")[0] for text in said) == sorted(unreadable)
+    row = row_of(named, result, found)
+    if LARGE == "write":
+        kept = [row if line.startswith(f"| `{named[0]}` |") else line for line in PAGE.read_text().splitlines()]
+        PAGE.write_text("\n".join(kept) + "\n")
+    path.unlink()
+    assert row in PAGE.read_text().splitlines()
 
 
 def test_wheel_with_code_for_the_gpu_passes(real: Auditor, cache: Cache) -> None:

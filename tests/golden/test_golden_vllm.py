@@ -207,7 +207,7 @@ def written(known: dict[str, dict[str, dict[str, Any]]]) -> str:
             ]
             lines += ["    fetches:"] if "fetches" in found else []
             lines += [
-                f"    - {yaml.safe_dump(row, default_flow_style=True, sort_keys=False, width=1000).strip()}"
+                f"      - {yaml.safe_dump(row, default_flow_style=True, sort_keys=False, width=1000).strip()}"
                 for row in found.get("fetches", ())
             ]
     return "\n".join(lines) + "\n"

@@ -57,7 +57,11 @@ def test_check_that_passes_is_green_with_its_facts_and_stages(place: Place) -> N
     [
         ("raise Red('2 for 3')", "wrong", "2 for 3"),
         ("{}['what']", "error", "KeyError: 'what'"),
-        ("print('no luck'); os._exit(3)", "broken", "ended with status 3 in `its start` without a result that goes with it: no luck"),
+        (
+            "print('no luck'); os._exit(3)",
+            "broken",
+            "ended with status 3 in `its start` without a matching result: no luck",
+        ),
         ("with check.stage('kernel `mix`', 1):\n    time.sleep(600)", "hangs", "`kernel `mix`` did not end within 1 s"),
     ],
     ids=["wrong", "error", "dies", "hangs"],

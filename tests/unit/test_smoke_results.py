@@ -37,7 +37,7 @@ def test_result_of_another_check_does_not_count() -> None:
 def test_check_that_dies_is_red_and_names_its_stage_and_last_words() -> None:
     read = read_result("mma", ["stage: compile", "stage: run `mix`", "Illegal instruction"], status=132)
     assert (read.colour, read.why) == (RED, "broken")
-    ended = "ended with status 132 in `run `mix`` without a result that goes with it"
+    ended = "ended with status 132 in `run `mix`` without a matching result"
     assert read.sentence == f"{ended}: Illegal instruction"
 
 
