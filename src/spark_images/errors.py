@@ -58,10 +58,10 @@ class ConfigError(SparkImagesError):
 
 
 class StaleLockError(ConfigError):
-    """A lock file was made from another input than the one that now stands beside it."""
+    """A lock file is not what was made from the input that now stands beside it."""
 
     exit_status = 11
-    usual = "a pin was edited, and what was resolved from it was not"
+    usual = "a pin was edited, and what was resolved from it was not; or a lock was edited, which only `lock` may"
     remedy = "`./noxw -s lock -- PIN`, then `./noxw -s render`"
 
 

@@ -19,6 +19,7 @@ from pipeline import REPOSITORY, Pipeline
 from spark_images.audit.run import Auditor, Result
 from spark_images.cache import Cache
 from spark_images.cuobjdump import cuobjdump_of, list_gpu_code
+from spark_images.fatbin import read_fatbins
 from spark_images.fetch import fetch
 from spark_images.pins import FileContent, IndexRoute
 from spark_images.project import Project
@@ -74,10 +75,13 @@ def wheel(cache: Cache, named: tuple[str, str]) -> Path:
     return path
 
 
-def listed(program: Path, archive: Path, folder: Path) -> tuple[Counter[str], set[str]]:
-    """What `cuobjdump --list-elf --list-ptx` says of a wheel's libraries, by its own names; which it cannot read."""
+def listed(program: Path, archive: Path, folder: Path, result: Result) -> tuple[Counter[str], set[str]]:
+    """What `cuobjdump --list-elf --list-ptx` says of a wheel's libraries, by its own names; which it cannot read.
+
+    A library that is not in the audit's table must hold no kernel.
+    """
     found: Counter[str] = Counter()
-    unreadable = set()
+    unreadable, table = set(), {row["path"] for row in result.document["gpu"]}
     with zipfile.ZipFile(archive) as members:
         for name in members.namelist():
             if name.endswith(".so") or ".so." in name:
@@ -85,8 +89,11 @@ def listed(program: Path, archive: Path, folder: Path) -> tuple[Counter[str], se
                 done = subprocess.run([program, "-lelf", "-lptx", file], capture_output=True, text=True, timeout=1200)
                 if done.returncode and "does not contain device code" not in done.stdout + done.stderr:
                     unreadable.add(f"/{name}")  # it lists what it met before
-                else:
+                elif f"/{name}" in table:
                     found.update(re.findall(r"\.(sm_\w+\.(?:cubin|ptx))$", done.stdout, re.MULTILINE))
+                else:
+                    with Path(file).open("rb") as stream:
+                        assert all(entry.hollow for fatbin in read_fatbins(stream) for entry in fatbin.entries), name
     return found, unreadable
 
 
@@ -103,9 +110,10 @@ def counted(result: Result) -> Counter[str]:
 @pytest.mark.parametrize("named", [TORCHAUDIO, TORCHVISION, TORCHAO, XFORMERS], ids=lambda named: str(named[0])[:9])
 def test_table_counts_what_cuobjdump_lists(real: Auditor, cache: Cache, named: tuple[str, str], tmp_path: Path) -> None:
     path = wheel(cache, named)
-    found = counted(real.wheel(path, TARGET))
+    result = real.wheel(path, TARGET)
+    found = counted(result)
     assert real.cuobjdump is not None
-    assert (found, set()) == listed(real.cuobjdump, path, tmp_path)
+    assert (found, set()) == listed(real.cuobjdump, path, tmp_path, result)
     assert found.total() > 20
 
 
@@ -145,7 +153,7 @@ def test_large_wheels_are_as_the_page_has_them(
     path = wheel(cache, named)
     result = real.wheel(path, TARGET)
     assert real.cuobjdump is not None
-    found, unreadable = listed(real.cuobjdump, path, tmp_path)
+    found, unreadable = listed(real.cuobjdump, path, tmp_path, result)
     assert counted(result) == found
     said = [finding.text for finding in result.findings if finding.check.id == "gpu.unreadable"]
     assert sorted(text.split(":")[0] for text in said) == sorted(unreadable)
