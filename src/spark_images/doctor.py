@@ -17,6 +17,7 @@ MINIMUM_FREE_GIB = (
     20  # the pinned inputs, a build's layers and the image of llama.cpp, and as much again for a second one
 )
 INSTALL_TIMEOUT_S = 1800
+HANGING_DRIVER = "590."  # of owners of a GB10: servers stop while CUDA graphs are captured or replayed
 # Without recommendations podman lacks what it needs for users without root and for a machine where crun cannot run.
 PODMAN_PACKAGES = ("podman", "crun", "runc", "netavark", "uidmap", "slirp4netns", "fuse-overlayfs")
 
@@ -65,7 +66,7 @@ def check_host(facts: HostFacts) -> tuple[Finding, ...]:
         _disk(facts),
         _program(facts, "git", "git routes; other routes may serve the same content", Standing.WITHOUT),
         _program(facts, "apt-get", "remaking images/debian/debs.lock", Standing.WITHOUT, packages=()),
-        _program(facts, "nvidia-smi", "GPU tests; comes with NVIDIA's driver", Standing.WITHOUT, packages=()),
+        _driver(facts),
     ]
     if facts.machine != "x86_64":  # there PyPI has the program
         findings.append(_program(facts, "shellcheck", "`./noxw -s lint`", Standing.WITHOUT))
@@ -219,6 +220,17 @@ def _emulation(facts: HostFacts) -> Finding:
         need=Need.EMULATION,
         packages=("qemu-user-static",),
         command=command,
+    )
+
+
+def _driver(facts: HostFacts) -> Finding:
+    hangs = facts.driver.startswith(HANGING_DRIVER)
+    return Finding(
+        name="GPU driver",
+        purpose="GPU smoke checks, serving",
+        standing=Standing.GOOD if facts.driver and not hangs else Standing.WITHOUT,
+        found=facts.driver,
+        note=f"CUDA graphs have hung with drivers {HANGING_DRIVER}x: 580 is the one of DGX OS" if hangs else "",
     )
 
 

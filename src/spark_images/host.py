@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import platform
 import pwd
+import re
 import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -28,9 +29,9 @@ PROGRAMS = (
     "shellcheck",
     "cc",
     "docker-registry",
-    "nvidia-smi",
 )
 ADMIN_FOLDERS = "/usr/local/sbin:/usr/sbin:/sbin"  # Debian keeps runc there, and a user's PATH does not name them
+DRIVER = Path("/proc/driver/nvidia/version")
 PROBE_TIMEOUT_S = 10
 
 
@@ -45,6 +46,7 @@ class HostFacts:
     root: bool
     user: str
     programs: Mapping[str, str]  # name -> version, or the path where versions were not asked; absent: not found
+    driver: str  # of NVIDIA's GPUs: "580.95.05"; "" where none is loaded
     docker_problem: str  # why docker cannot be used; "" where it can, or where there is none
     subordinate_ids: bool  # the user has some, as containers without root need
     binfmt: Mapping[str, str]  # handler of foreign programs -> its flags: {"qemu-aarch64": "OPF"}
@@ -77,6 +79,7 @@ def read_host(env: Mapping[str, str], *, versions: bool = True) -> HostFacts:
         root=os.geteuid() == 0,
         user=user,
         programs=programs,
+        driver=driver_version(_text(DRIVER)),
         docker_problem=docker_problem,
         subordinate_ids=any(
             line.split(":")[0] in (user, str(os.geteuid())) for line in _text(Path("/etc/subuid")).splitlines()
@@ -88,6 +91,12 @@ def read_host(env: Mapping[str, str], *, versions: bool = True) -> HostFacts:
         cache=cache,
         free_gib=shutil.disk_usage(next(at for at in (cache, *cache.parents) if at.exists())).free / GIB,
     )
+
+
+def driver_version(said: str) -> str:
+    """The version in what the driver says of itself in /proc; "" where it says none."""
+    found = re.search(r"^NVRM version:.*?\s(\d+(?:\.\d+)+)\s", said, re.MULTILINE)
+    return found[1] if found else ""
 
 
 def _user_name() -> str:
@@ -110,7 +119,7 @@ def _ask_docker(program: str, env: Mapping[str, str]) -> tuple[str, str]:
 
 def _version(name: str, place: str, env: Mapping[str, str]) -> str:
     """The first word that looks like a version in what the program says of itself; its path where none does."""
-    if name in ("docker", "newuidmap", "nvidia-smi"):  # asked otherwise, has none, prints a page
+    if name in ("docker", "newuidmap"):  # asked otherwise, has none
         return place
     _, output = _ask([place, "--version"], env)
     words = (word.strip(",v()") for word in output.split())

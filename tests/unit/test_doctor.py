@@ -13,7 +13,7 @@ import pytest
 
 from spark_images.doctor import Finding, Need, Standing, check_host, doctor, remedy, require, root_line, unmet
 from spark_images.errors import HostProgramError
-from spark_images.host import BINFMT, HostFacts, read_host
+from spark_images.host import BINFMT, HostFacts, driver_version, read_host
 
 COMPLETE = HostFacts(
     machine="x86_64",
@@ -32,8 +32,8 @@ COMPLETE = HostFacts(
         "apt-get": "2.6.1",
         "cc": "12.2.0",
         "docker-registry": "2.8.2",
-        "nvidia-smi": "/usr/bin/nvidia-smi",
     },
+    driver="580.95.05",
     docker_problem="",
     subordinate_ids=True,
     binfmt={"qemu-aarch64": "OPF"},
@@ -116,6 +116,25 @@ def test_emulation_is_a_must_only_where_the_main_image_is_foreign(
     assert missing.standing is standing
     assert f"/usr/lib/binfmt.d/{handler}.conf" in missing.command
     assert there.standing is Standing.GOOD
+
+
+def test_driver_is_told_and_one_that_hangs_with_cuda_graphs_named() -> None:
+    assert "GPU driver" not in bad(COMPLETE)
+    assert bad(replace(COMPLETE, driver=""))["GPU driver"].standing is Standing.WITHOUT
+    hangs = bad(replace(COMPLETE, driver="590.44.01"))["GPU driver"]
+    assert (hangs.found, "580 is the one of DGX OS" in hangs.note) == ("590.44.01", True)
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "NVRM version: NVIDIA UNIX Open Kernel Module for aarch64  580.95.05  Release Build  (dvs-builder@U22)",
+        "NVRM version: NVIDIA UNIX x86_64 Kernel Module  580.159.04  Tue Oct 28 2026\nGCC version:  gcc 13.3.0",
+    ],
+)
+def test_drivers_version_is_read_from_what_it_says(said: str) -> None:
+    assert driver_version(said) in ("580.95.05", "580.159.04")
+    assert driver_version("") == ""
 
 
 def test_registry_server_is_not_installed_where_it_would_stay_as_a_service() -> None:
