@@ -56,6 +56,7 @@ class ImageFile:
     uid: int = 0
     size: int = 0  # bytes
     link: str = ""  # where a symbolic link points
+    capabilities: bool = False  # a program that has some, whoever starts it
     elf: ElfFacts | None = None  # of a regular file that is ELF
     broken: str = ""  # why a file that begins like ELF could not be read
 
@@ -175,10 +176,10 @@ def check_leftovers(tree: Tree, names: frozenset[str] = LEFTOVER_NAMES) -> Findi
 
 
 def check_setuid(tree: Tree) -> Findings:
-    """No file that runs as its owner or group. (setgid on a folder only passes the group on.)"""
-    return tuple(
-        f"{file.path}: mode {file.mode:04o}" for file in tree.values() if file.kind == "file" and file.mode & 0o6000
-    )
+    """No file that runs as its owner or group, or with capabilities. (setgid on a folder only passes the group on.)"""
+    files = [file for file in tree.values() if file.kind == "file"]
+    modes = (f"{file.path}: mode {file.mode:04o}" for file in files if file.mode & 0o6000)
+    return (*modes, *(f"{file.path}: has capabilities" for file in files if file.capabilities))
 
 
 def check_world_writable(tree: Tree) -> Findings:

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 FileType = Literal["file", "directory", "symlink", "other"]
 
+_CAPABILITIES = "SCHILY.xattr.security.capability"
 _SPOOL_BYTES = 8 << 20  # contents above this go to a temporary file
 
 
@@ -37,6 +38,7 @@ class FileEntry:
     gid: int
     size: int  # bytes of a file, 0 of everything else
     link: str  # a symbolic link's target; of a hard-linked file the path that holds the content, else ""
+    capabilities: bool  # a file that has some: setcap(8)
     _open: Callable[[], BinaryIO]
     _stream: Callable[[], BinaryIO]
 
@@ -71,6 +73,7 @@ def layer_files(layout: Layout, layer: Layer) -> Iterator[FileEntry]:
             gid=info.gid,
             size=held.size,
             link=info.linkname,
+            capabilities=_CAPABILITIES in held.pax_headers,
             _open=_opener(_Content, tar, held),
             _stream=_opener(_Passing, tar, held),
         )

@@ -87,6 +87,7 @@ def image_file(entry: FileEntry) -> ImageFile:
         uid=entry.uid,
         size=entry.size,
         link=entry.link,
+        capabilities=entry.capabilities,
         elf=elf,
         broken=broken,
     )

@@ -268,6 +268,18 @@ PTXAS = program() + b"\0sm_121a\0"
 
 # Further ways to fail a check, each of which passed once.
 MORE_TWINS: dict[str, tuple[str, dict[str, Any], str, tuple[str, ...]]] = {
+    "file-capabilities": (
+        "files.setuid",
+        {
+            "files": {
+                "usr/bin/ping": file(
+                    "usr/bin/ping", b"#!/bin/sh\n", mode=0o755, pax_headers={"SCHILY.xattr.security.capability": "x"}
+                )
+            }
+        },
+        "/usr/bin/ping: has capabilities",
+        (),
+    ),
     "unreadable-and-never-called": (
         "gpu.unreadable",
         {"files": {"opt/app/k.so": gpu_library(["sm_121a"], said="")}, "about": never_called("/opt/app/k.so")},

@@ -91,8 +91,8 @@ def secret_in_config(subject: Subject) -> Iterator[str]:
 @check(
     "files.setuid",
     Severity.FAIL,
-    reason="a program that runs as its owner gives a user of the container root's rights",
-    source="execve(2); CIS Docker Benchmark 4.8",
+    reason="a program that runs as its owner, or with capabilities, gives a user of the container root's rights",
+    source="execve(2); capabilities(7); CIS Docker Benchmark 4.8",
 )
 def setuid(subject: Subject) -> Iterator[str]:
     yield from check_setuid(subject.tree) if subject.settings else ()

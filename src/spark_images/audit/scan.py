@@ -158,7 +158,13 @@ def _large(size_bytes: int) -> int:
 
 def _image_file(entry: FileEntry, found: Examined | None) -> ImageFile:
     file = ImageFile(
-        path=f"/{entry.path}", kind=entry.type, mode=entry.mode, uid=entry.uid, size=entry.size, link=entry.link
+        path=f"/{entry.path}",
+        kind=entry.type,
+        mode=entry.mode,
+        uid=entry.uid,
+        size=entry.size,
+        link=entry.link,
+        capabilities=entry.capabilities,
     )
     return file if found is None else _with(file, found)
 
