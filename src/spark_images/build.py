@@ -56,7 +56,7 @@ def build(project: Project, image: Image, target: Target, base: str, *, cache: C
 def require_buildable(project: Project, image: Image, target: Target, base: str, *, cache: Cache) -> None:
     """Raise what is known to speak against the image or a component, before anything is fetched or compiled for either.
 
-    Patches are tried where their source was fetched before.
+    The image's own patches are tried where their source was fetched before.
     """
     from spark_images.patches import require_patches_apply
     from spark_images.store import Store

@@ -14,7 +14,8 @@ from spark_images.terminal import tell
 def write_dockerfiles(project: Project) -> None:
     """Bring every committed Dockerfile up to date, and say which were not.
 
-    Raises CompatError or ConfigError for the first variant whose pins do not fit; those of the others are there then.
+    Raises CompatError, ConfigError or UsageError (as Project.require_fitting) for the first variant whose pins do not
+    fit; those of the others are there then.
     """
     for path, text in project.dockerfiles():
         if not path.exists() or path.read_text() != text:

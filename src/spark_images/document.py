@@ -13,21 +13,22 @@ from typing import TypeVar
 
 from spark_images.errors import ConfigError, did_you_mean
 from spark_images.forms import Form
-from spark_images.yaml_nodes import List, Map, Mistakes, Node, Scalar, below, kind_of, read_nodes, shown
+from spark_images.yaml_nodes import List, Map, Mistakes, Node, Scalar, below, kind_of, read_nodes, read_text, shown
 
 T = TypeVar("T")
 D = TypeVar("D")
 
 
 @contextmanager
-def reading(path: Path, *, if_missing: str = "") -> Iterator[Section]:
+def reading(path: Path, *, if_missing: str = "", text: str | None = None) -> Iterator[Section]:
     """The file's top mapping; when the block ends, whatever is wrong in the file is raised as one ConfigError.
 
     Until then a wrong value reads as its Form's blank, so that one run finds every mistake. What is made of the values
     must therefore leave the function through the end of the block, by `return`. if_missing: hint for a missing file.
+    text: the file's, where the caller has read it.
     """
     mistakes = Mistakes(str(path))
-    root = read_nodes(path, mistakes, if_missing=if_missing)
+    root = read_nodes(path, read_text(path, if_missing=if_missing) if text is None else text, mistakes)
     if not isinstance(root, Map):
         raise ConfigError(f"{path}:{root.line}: expected a mapping, got {kind_of(root)}")
     top = Section(mistakes, root, "", root.line)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,9 +12,10 @@ from typing import assert_never
 
 from spark_images import forms
 from spark_images.document import Section, reading
-from spark_images.errors import ConfigError, StaleLockError
+from spark_images.errors import StaleLockError
 from spark_images.pins import DebsPin, RequirementsPin, WheelsPin
 from spark_images.wheel_tags import glibc_platform, is_wheel_of
+from spark_images.yaml_nodes import read_text
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -97,11 +99,11 @@ def made_from(pin: WheelsPin | RequirementsPin | DebsPin) -> str:
 def read_wheels_lock(path: Path, pin: WheelsPin | RequirementsPin) -> WheelsLock:
     """The wheels behind a pin: every package of it for every platform.
 
-    Raises StaleLockError when the lock was made from another state of the pin, ConfigError for every mistake in it and
-    where it is not as it was written.
+    Raises StaleLockError when the lock was made from another state of the pin or is not as it was written, ConfigError
+    for every mistake in it.
     """
     platforms = pin.platforms if isinstance(pin, WheelsPin) else (pin.platform,)
-    with reading(path, if_missing=REMAKE.format(pin.name)) as top:
+    with reading(path, text=_whole_text(path, pin)) as top:
         wheels = tuple(_read_wheel(item.section(), pin, platforms) for item in top.items("wheels", "wheels"))
         made = _read_head(path, top, pin, _other_releases(pin, wheels))
         found = {(f"{wheel.project}=={wheel.version}", wheel.platform) for wheel in wheels}
@@ -109,26 +111,25 @@ def read_wheels_lock(path: Path, pin: WheelsPin | RequirementsPin) -> WheelsLock
             for platform in platforms:
                 if not found.intersection({(package, platform), (package, "any")}):
                     top.refuse("wheels", f"there is none of `{package}` for {platform}")
-    require_unchanged(path, pin.name)
     return WheelsLock(path=str(path), made_from=made, wheels=wheels)
 
 
 def read_debs_lock(path: Path, pin: DebsPin) -> DebsLock:
     """The packages behind a pin.
 
-    Raises StaleLockError when the lock was made from another state of the pin, ConfigError for every mistake in it and
-    where it is not as it was written.
+    Raises StaleLockError when the lock was made from another state of the pin or is not as it was written, ConfigError
+    for every mistake in it.
     """
-    with reading(path, if_missing=REMAKE.format(pin.name)) as top:
+    with reading(path, text=_whole_text(path, pin)) as top:
         made = _read_head(path, top, pin)
         of_pin = forms.one_of(*(f"{entry.name}/{arch}" for entry in pin.sets for arch in entry.arches))
         debs = tuple(_read_deb(item.section(), of_pin) for item in top.items("debs", "packages"))
-    require_unchanged(path, pin.name)
     return DebsLock(path=str(path), made_from=made, debs=debs)
 
 
 REMAKE = "make it with `./noxw -s lock -- {}`"  # a pin
 _ENTRIES = "\nentries: "  # the last line of the head
+_MADE_FROM = re.compile(r"^made-from: (sha256:[0-9a-f]{64})$", re.MULTILINE)
 
 
 def lock_text(*comments: str, made: str, key: str, entries: Iterable[str]) -> str:
@@ -138,23 +139,50 @@ def lock_text(*comments: str, made: str, key: str, entries: Iterable[str]) -> st
     return f"{head}{_ENTRIES}{_digest(body)}\n{body}"
 
 
-def require_unchanged(path: Path, pin: str) -> None:
-    """Raise ConfigError when the entries of a lock are not those that were written: it was edited or cut since.
+def find_change(path: Path, text: str, *, hint: str = "") -> StaleLockError | None:
+    """What is wrong when the entries of a lock are not those that were written: it was edited or cut since.
 
-    A StaleLockError where it does not say which were written, as locks before this did not.
+    Also where it does not say which were written, as locks before the digest did not. Its text need be no YAML.
     """
-    digest, _, body = path.read_text(encoding="utf-8").partition(_ENTRIES)[2].partition("\n")
+    digest, _, body = text.partition(_ENTRIES)[2].partition("\n")
     if not digest:
-        raise StaleLockError(
-            f"`{path}` does not say which entries it was written with, so nobody knows whether it is whole",
-            hint=REMAKE.format(pin),
+        return StaleLockError(
+            f"`{path}` does not say which entries it was written with, so nobody knows whether it is whole", hint=hint
         )
-    if digest != _digest(body):
-        raise ConfigError(
-            f"`{path}` is not as it was written: lines of it were changed, added or lost",
-            why=[f"it was written with the entries {digest}", f"it has the entries {_digest(body)} now"],
-            hint=REMAKE.format(pin),
-        )
+    if digest == _digest(body):
+        return None
+    return StaleLockError(
+        f"`{path}` is not as it was written: lines of it were changed, added or lost",
+        why=[f"it was written with the entries {digest}", f"it has the entries {_digest(body)} now"],
+        hint=hint,
+    )
+
+
+def with_entries_digest(text: str) -> str:
+    """The lock with a digest over its entries, where it was written before locks had one.
+
+    For a text that something else vouches for, as git does for what it keeps.
+    """
+    head = _MADE_FROM.search(text)
+    if head is None or _ENTRIES in text:
+        return text
+    body = text[head.end() + 1 :]
+    return f"{text[: head.end()]}{_ENTRIES}{_digest(body)}\n{body}"
+
+
+def stated_made_from(text: str) -> str:
+    """What a lock says it was made from, also where the rest of it is cut; "" where it does not say."""
+    found = _MADE_FROM.search(text)
+    return found[1] if found else ""
+
+
+def _whole_text(path: Path, pin: WheelsPin | RequirementsPin | DebsPin) -> str:
+    """The text of a lock with the entries that were written; of one that was made from something else it says that."""
+    text = read_text(path, if_missing=REMAKE.format(pin.name))
+    if change := find_change(path, text, hint=REMAKE.format(pin.name)):
+        _require_made_from(path, stated_made_from(text), pin)
+        raise change
+    return text
 
 
 def _digest(text: str) -> str:
@@ -167,13 +195,19 @@ def _read_head(
     top.value("schema", forms.schema(1))
     top.optional("entries", forms.DIGEST, "")
     made = top.value("made-from", forms.DIGEST)
+    _require_made_from(path, made, pin, others)
+    return made
+
+
+def _require_made_from(
+    path: Path, made: str, pin: WheelsPin | RequirementsPin | DebsPin, others: tuple[str, ...] = ()
+) -> None:
     if made and made != made_from(pin):
         raise StaleLockError(
             f"`{path}` was made from another `{pin.name}` than line {pin.line} of pins.yaml now says",
             why=[*others, f"it was made from {made}", f"the pin is {made_from(pin)} now"],
             hint=REMAKE.format(pin.name),
         )
-    return made
 
 
 def _other_releases(pin: WheelsPin | RequirementsPin, wheels: tuple[LockedWheel, ...]) -> tuple[str, ...]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from spark_images.compat.check import check
-from spark_images.errors import UsageError
+from spark_images.errors import ConfigError, UsageError
 from spark_images.pins import SdistPin
 from spark_images.project import Project
 from spark_images.targets import Target
@@ -14,12 +14,15 @@ _PROJECTS = {"vllm": "vllm", "flashinfer-python": "flashinfer"}  # project on th
 
 
 def refusals(project: Project, *, image: str, target: Target, base: str) -> tuple[str, ...]:
-    """Sentences about what certainly does not go together; empty where there is no compat.yaml."""
+    """Sentences about what `render` and plans would refuse of these pins; empty where there is no compat.yaml."""
+    one = project.image(image)
     try:
-        found = project.refusals(project.image(image), target, base)
-    except UsageError as err:  # a release that nobody has read
+        found = tuple(refusal.what for refusal in project.refusals(one, target, base) if refusal.certain)
+        if not found:
+            project.require_fitting(one, target, base)
+    except (UsageError, ConfigError) as err:  # a release that nobody has read, a variable that this one lacks
         return (err.what,)
-    return tuple(refusal.what for refusal in found if refusal.certain)
+    return found
 
 
 def refusals_of_all(project: Project) -> tuple[str, ...]:
@@ -52,8 +55,8 @@ def required_together(
 
     def apart(one: str, other: str) -> bool:
         try:
-            return bool(check(facts, vllm=vllm[one], flashinfer=flashinfer[other], allow_unknown=True))
-        except UsageError:  # a release that nobody has read: its build tells
+            return bool(check(facts, vllm=vllm[one], flashinfer=flashinfer[other]))
+        except UsageError:  # a release that nobody has read is tried by no search
             return False
 
     requires = {}

@@ -232,7 +232,7 @@ def make_plan(
             *(f"pin {pin.name}: {pin.unverified}" for pin in taking_part if pin.unverified),
             *unverified,
         ),
-        traps=tuple(f"{trap.name}: {trap.what}" for trap in traps),
+        traps=tuple(f"{trap.name}: {trap.what}; {trap.instead}" for trap in traps),
         deb_contents=tuple(deb_content(debs_pin, deb) for root in roots for deb in root.debs),
         patches=tuple((patch.path, patch.sha256) for patch in patches),
     )

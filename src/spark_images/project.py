@@ -94,17 +94,30 @@ class Project:
 
     def wheels_lock(self, name: str) -> WheelsLock:
         """The lock of the wheels or requirements pin `name`."""
-        pin = self.pins[name]
-        assert isinstance(pin, WheelsPin | RequirementsPin)  # images.py has checked what image.yaml names
-        return read_wheels_lock(self.root / pin.lock, pin)
+        if name not in self._wheels_locks:
+            pin = self.pins[name]
+            assert isinstance(pin, WheelsPin | RequirementsPin)  # images.py has checked what image.yaml names
+            self._wheels_locks[name] = read_wheels_lock(self.root / pin.lock, pin)
+        return self._wheels_locks[name]
 
     def sources_lock(self, name: str) -> SourcesLock:
         """The lock of what the build of the sdist pin `name` fetches."""
         from spark_images.sources import read_sources_lock, sources_input
 
-        pin = self.pins[name]
-        assert isinstance(pin, SdistPin)
-        return read_sources_lock(self.root / pin.lock, sources_input(pin, pins=self.pins, facts=self.required_facts))
+        if name not in self._sources_locks:
+            pin = self.pins[name]
+            assert isinstance(pin, SdistPin)
+            made = sources_input(pin, pins=self.pins, facts=self.required_facts)
+            self._sources_locks[name] = read_sources_lock(self.root / pin.lock, made)
+        return self._sources_locks[name]
+
+    @cached_property
+    def _wheels_locks(self) -> dict[str, WheelsLock]:
+        return {}  # those that were asked for
+
+    @cached_property
+    def _sources_locks(self) -> dict[str, SourcesLock]:
+        return {}
 
     def buildkit_image(self, env: Mapping[str, str]) -> str:
         """What BuildKit runs from: the pin `buildkit`, or SPARK_IMAGES_BUILDKIT_IMAGE where no registry has that."""
@@ -267,7 +280,8 @@ class Project:
 
         found = self.refusals(image, target, base)
         require_together(found, title=f"{image.name} for {target.name} on {base}")
-        if self.checker and (release := releases_in(image.on(base), self.pins).get("vllm")):
+        release = releases_in(image.on(base), self.pins).get("vllm")
+        if release and self.checker:
             require_env(image, base, release, self.checker)
 
     def sources_of(self, image: Image) -> SourcesLock | None:

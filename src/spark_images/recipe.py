@@ -13,10 +13,9 @@ from packaging.version import Version
 
 from spark_images import forms
 from spark_images.cache import Cache
-from spark_images.compat.build import traps_of
+from spark_images.compat.build import COMPONENTS_FOR, traps_of
 from spark_images.compat.facts import Trap
 from spark_images.compat.release import ranges
-from spark_images.cuda_arch import Capability
 from spark_images.errors import UsageError, did_you_mean
 from spark_images.pins import SdistPin
 from spark_images.project import Project
@@ -28,7 +27,6 @@ from spark_images.vllm.check import Checker
 from spark_images.vllm.history import read_knowledge
 
 FORMS = ("docker", "compose", "kubernetes", "systemd")
-_GB10 = Capability(12, 1)  # what recipes are for
 _BY_DIGEST = re.compile(r"[a-z0-9][\w.:/-]*@sha256:[0-9a-f]{64}")
 
 
@@ -89,8 +87,8 @@ def recipe(
         models=_models(models),
     )
     sys.stdout.write(render(serving, place, form))
-    traps = traps_of(project.facts.vllm.traps, Version(pinned), _GB10) if project.facts else ()
-    _tell(serving, form, traps)
+    traps = traps_of(project.facts.vllm.traps, Version(pinned), COMPONENTS_FOR) if project.facts else ()
+    _tell(serving, form, [trap for trap in traps if trap.at_run_time])
 
 
 def refuse_unknown_env(project: Project, image: str, release: str, checker: Checker) -> None:

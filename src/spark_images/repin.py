@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from spark_images.errors import CompatError, StaleLockError
+from spark_images.errors import CompatError, ConfigError, StaleLockError, UsageError
 from spark_images.own_verbs import run_verb
 from spark_images.pins import DebsPin, Pins, RequirementsPin, SdistPin, WheelsPin
 from spark_images.pins_edit import Path as KeyPath
@@ -16,6 +16,9 @@ from spark_images.pins_file import read_pins
 from spark_images.project import PARTS, Project
 from spark_images.release_values import values_of
 from spark_images.upstream import Release, Upstream
+
+# How `lock` and `render` end where a variant cannot be made of its pins. The wanted one is judged by its plan.
+OF_ANOTHER_VARIANT = (CompatError.exit_status, ConfigError.exit_status, UsageError.exit_status)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,7 +92,7 @@ def materialise(
     locks = (("lock", name) for name in stale_locks(project, {move.pin for move in moves}))
     for words in (*locks, ("render",)):
         status = run_verb(folder, *words, note=note, on_line=on_line)
-        if status and not (for_one and status == CompatError.exit_status):
+        if status and not (for_one and status in OF_ANOTHER_VARIANT):
             return status
     return 0
 

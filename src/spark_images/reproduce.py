@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from spark_images.build import BuildOptions, build
 from spark_images.cache import Cache
-from spark_images.errors import CanonicalError, RegistryError
+from spark_images.errors import CanonicalError, ConfigError, RegistryError
 from spark_images.images import Image
 from spark_images.project import Project
 from spark_images.targets import Target
@@ -14,6 +14,8 @@ from spark_images.workfolder import work_folder
 
 if TYPE_CHECKING:
     from spark_images.attest.signing import PublicKey
+
+OTHERS = "use the spark-images that its provenance names, on a machine like the one that it was built on"
 
 
 def reproduce(
@@ -63,15 +65,18 @@ def reproduce_published(
         verify_offer(client, offer, key)
     with work_folder(cache, "published") as folder:
         project = fetch_clone(client, offer.digest, folder / "project")
-        image = project.image(offer.image)
-        target, base = project.variant(image, offer.target, offer.base)
-        image = image.on(base)
-        plan = project.plan(image, target, base)
+        try:
+            image = project.image(offer.image)
+            target, base = project.variant(image, offer.target, offer.base)
+            image = image.on(base)
+            plan = project.plan(image, target, base)
+        except ConfigError as err:
+            raise RegistryError(f"{offer.reference} cannot be made again by this spark-images", hint=OTHERS) from err
         if plan.plan_id != offer.plan_id:
             raise RegistryError(
                 f"{offer.reference} cannot be made again here: its files give another plan",
                 why=(f"published: {offer.plan_id}", f"here:      {plan.plan_id}, built on {plan.builder}"),
-                hint="use the spark-images that its provenance names, on a machine like the one that it was built on",
+                hint=OTHERS,
             )
         for number, engine in enumerate(engines or (None,), start=1):
             options = BuildOptions(engine=engine, memory_bytes=memory_bytes, cold=True, machine=_machine(number))

@@ -15,9 +15,10 @@ from spark_images.compat.facts import Facts
 from spark_images.compat.release import Source, vllm_release
 from spark_images.document import Section, reading
 from spark_images.errors import ConfigError, StaleLockError
-from spark_images.locks import REMAKE, require_unchanged
+from spark_images.locks import REMAKE, find_change, stated_made_from, with_entries_digest
 from spark_images.pins import GitRoute, Pins, SdistPin, SdistRoute, TreeContent, TreeRoute
 from spark_images.pins_file import read_tree_routes
+from spark_images.yaml_nodes import read_text
 
 CUTLASS_PATHS = ("include", "tools/util/include")  # all that is used of it, and all that the carrier has of it
 CARRIER = "flashinfer-python"  # a project whose sdists carry a CUTLASS, and where in them it lies
@@ -124,31 +125,35 @@ def carrier_route(carrier: SdistPin) -> SdistRoute:
 def read_sources_lock(path: Path, made: SourcesInput) -> SourcesLock:
     """The sources of a release, every one that is written down of it.
 
-    Raises StaleLockError when the lock was made from something else, ConfigError for every mistake in it and where it
-    is not as it was written.
+    Raises StaleLockError when the lock was made from something else or is not as it was written, ConfigError for every
+    mistake in it.
     """
     name = made.pin.name
-    with reading(path, if_missing=REMAKE.format(name)) as top:
+    text = read_text(path, if_missing=REMAKE.format(name))
+    if change := find_change(path, text, hint=REMAKE.format(name)):
+        _require_made_from(path, stated_made_from(text), made)
+        raise change
+    with reading(path, text=text) as top:
         made_from = _read_head(top)
-        if made_from and made_from != made.digest:
-            raise StaleLockError(
-                f"`{path}` was made from another `{name}` than the pins and images/compat.yaml now say",
-                why=[f"it was made from {made_from}", f"it would be made from {made.digest} now"],
-                hint=REMAKE.format(name),
-            )
+        _require_made_from(path, made_from, made)
         sources = _read_sources(top)
         found = {source.label for source in sources}
         for stated in made.sources:
             for label in (stated.name, *(f"{stated.name}/{at}" for at in stated.submodules)):
                 if label not in found:
                     top.refuse("sources", f"there is none of `{label}`: {REMAKE.format(name)}")
-    require_unchanged(path, name)
     return SourcesLock(path=str(path), pin=name, made_from=made_from, sources=sources)
 
 
 def read_known_trees(path: Path) -> tuple[LockedSource, ...]:
-    """The sources of a lock whatever it was made from, for those whose trees were seen. ConfigError as above."""
-    with reading(path) as top:
+    """The sources of a lock whatever it was made from, for those whose trees were seen. Errors as above.
+
+    One that was written before locks had a digest is taken as it is.
+    """
+    text = read_text(path)
+    if change := find_change(path, with_entries_digest(text)):
+        raise change
+    with reading(path, text=text) as top:
         _read_head(top)
         return _read_sources(top)
 
@@ -169,6 +174,15 @@ def _read_head(top: Section) -> str:
     top.value("schema", forms.schema(1))
     top.optional("entries", forms.DIGEST, "")
     return top.value("made-from", forms.DIGEST)
+
+
+def _require_made_from(path: Path, stated: str, made: SourcesInput) -> None:
+    if stated and stated != made.digest:
+        raise StaleLockError(
+            f"`{path}` was made from another `{made.pin.name}` than the pins and images/compat.yaml now say",
+            why=[f"it was made from {stated}", f"it would be made from {made.digest} now"],
+            hint=REMAKE.format(made.pin.name),
+        )
 
 
 def _read_sources(top: Section) -> tuple[LockedSource, ...]:

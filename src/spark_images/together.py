@@ -73,13 +73,14 @@ def refusals(
 
 
 def traps_in(image: Image, target: Target, base: str, *, pins: Pins, facts: Facts) -> tuple[Trap, ...]:
-    """What has to be known of the releases that the pins name, on the target's GPU."""
+    """What whoever serves with the releases that the pins name has to know, on the target's GPU."""
     releases = releases_in(image.on(base), pins)
     if not target.compute_capability:
         return ()
     gpu = parse_arch(target.compute_capability).capability
     of = ((facts.vllm.traps, releases.get(_VLLM)), (facts.flashinfer.traps, releases.get(_FLASHINFER)))
-    return tuple(trap for traps, version in of if version for trap in traps_of(traps, Version(version), gpu))
+    found = (trap for traps, version in of if version for trap in traps_of(traps, Version(version), gpu))
+    return tuple(trap for trap in found if trap.at_run_time)
 
 
 def require_together(found: tuple[Refusal, ...], *, title: str) -> None:

@@ -30,7 +30,10 @@ def verify(
     engine: str | None,
     require_gpu: bool,
 ) -> None:
-    """Run every gate and say what the verdicts allow. CheckError names the gates that failed, after all have run."""
+    """Run every gate and say what the verdicts allow. After all have run CheckError names the gates that failed.
+
+    Where none is red, but one could not be run here, its own error is raised.
+    """
     plan = project.plan(image, target, base)
     layout = built_layout(plan, cache)
 
@@ -59,6 +62,8 @@ def verify(
     verdicts = latest_verdicts(kept_verdicts(cache, plan.plan_id), layout.manifest_digest)
     tell(f"{image.name} for {target.name} on {base}: {layout.manifest_digest}")
     tell(*(f"  {gate.value:6} {one.colour.value}: {one.evidence}" for gate, one in verdicts.items()))
+    if failed and not any(isinstance(err, CheckError) for err in failed.values()):
+        raise next(iter(failed.values()))  # nothing is wrong with the image; CI may try again
     if failed:
         raise CheckError(
             f"`{image.name}` did not pass {', '.join(gate.value for gate in failed)}",

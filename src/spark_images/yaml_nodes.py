@@ -68,9 +68,8 @@ class Mistakes:
             raise ConfigError(f"{len(lines)} mistakes in `{self.path}`", why=[*lines[:MOST_SHOWN], *more])
 
 
-def read_nodes(path: Path, mistakes: Mistakes, *, if_missing: str) -> Node:
-    """The document in a file. Raises ConfigError when it cannot be read; if_missing: hint for a missing file."""
-    text = _read_text(path, if_missing)
+def read_nodes(path: Path, text: str, mistakes: Mistakes) -> Node:
+    """The document in a file's text. Raises ConfigError when it is no YAML."""
     events = yaml.parse(text, Loader=yaml.CBaseLoader)
     try:
         next(events)  # the start of the stream
@@ -108,7 +107,8 @@ def below(where: str, key: str) -> str:
     return f"{where}.{key}" if where else key
 
 
-def _read_text(path: Path, if_missing: str) -> str:
+def read_text(path: Path, *, if_missing: str = "") -> str:
+    """The text of a file. Raises ConfigError when it cannot be read; if_missing: hint for a missing file."""
     try:
         data = path.read_bytes()
     except FileNotFoundError:

@@ -21,7 +21,7 @@ from spark_images.errors import ConfigError, UsageError
 from spark_images.pin_rules import refusals, required_together
 from spark_images.pins_edit import edit_pin
 from spark_images.project import Project
-from spark_images.repin import ToText, ToValues, materialise
+from spark_images.repin import ToText, ToValues, edit_project, materialise, stale_locks
 from spark_images.search import Verdict
 from spark_images.upstream import Upstream
 
@@ -121,6 +121,27 @@ def test_a_revision_is_made_as_it_was_and_the_clone_is_not_touched(
     assert materialise(moves, project.root, folder, upstream=upstream, on_line=print) == 0
     assert Project(folder).pins["extra"].version == "2"  # type: ignore[union-attr]
     assert digest_of_project(project.root) == before
+
+
+def test_a_revision_whose_locks_are_older_than_their_digest_needs_no_resolving(
+    project: Project, cache: Cache, upstream: Upstream, tmp_path: Path
+) -> None:
+    commit(project)
+    locks = [project.root / name for name in ("images/tools.lock", "images/debian/debs.lock")]
+    for lock in locks:
+        lock.write_text(re.sub("entries: .*\n", "", lock.read_text()))
+    git(project.root, "commit", "-q", "-a", "-m", "as locks were")
+    end = state(project, "HEAD", cache)
+    here = state(project, ".", cache)
+    commit(project, "extra", version="3", sha256="d" * 64)
+
+    def stale(end: StateEnd, name: str) -> list[str]:
+        (folder := tmp_path / name).mkdir()
+        moves = [end.move(pin) for pin in project.pins.pins]
+        return stale_locks(edit_project(moves, project.root, folder, upstream=upstream), set(end.blocks))
+
+    assert stale(end, "revision") == []
+    assert set(stale(here, "files")) == {"tools", "debian"}  # for files that anybody may have edited nobody vouches
 
 
 def test_revisions_the_wrong_way_round_and_states_without_a_difference_are_refused(

@@ -12,7 +12,15 @@ from values import DEBIAN_PIN, REQUIREMENTS_PIN, TOOLS_PIN
 
 from spark_images.compat.file import read_facts
 from spark_images.errors import ConfigError, StaleLockError
-from spark_images.locks import LockedDeb, LockedWheel, lock_text, made_from, read_debs_lock, read_wheels_lock
+from spark_images.locks import (
+    LockedDeb,
+    LockedWheel,
+    lock_text,
+    made_from,
+    read_debs_lock,
+    read_wheels_lock,
+    with_entries_digest,
+)
 from spark_images.pins import DebSet, DebsPin, RequirementsPin, WheelsPin
 from spark_images.pins_file import read_pins
 from spark_images.requirements import Departure
@@ -218,8 +226,10 @@ def test_a_lock_made_from_another_state_of_its_pin_is_stale(file: Path) -> None:
         lambda text: text.replace("size: 1,", "size: 2,", 1),
         lambda text: text + f"  - {wheel_line(APP, layer='torch')}\n",
         lambda text: text + "\n",
+        lambda text: text.replace(f"  - {wheel_line(APP)}\n", ""),  # without it the pin's package is missing
+        lambda text: text[:-20],  # no YAML any more
     ],
-    ids=["a line lost", "a value changed", "a line added", "a blank added"],
+    ids=["a line lost", "a value changed", "a line added", "a blank added", "the package lost", "cut in a line"],
 )
 def test_a_lock_whose_entries_are_not_those_that_were_written_is_refused(
     file: Path, edit: Callable[[str], str]
@@ -229,17 +239,30 @@ def test_a_lock_whose_entries_are_not_those_that_were_written_is_refused(
 
     file.write_text(edit(file.read_text()))
 
-    with pytest.raises(ConfigError) as caught:
+    with pytest.raises(StaleLockError) as caught:
         read_wheels_lock(file, REQUIREMENTS_PIN)
     assert caught.value.what == f"`{file}` is not as it was written: lines of it were changed, added or lost"
     assert caught.value.hint == f"make it with `./noxw -s lock -- {REQUIREMENTS_PIN.name}`"
-    assert not isinstance(caught.value, StaleLockError)
+
+
+def test_an_empty_lock_is_made_anew(file: Path) -> None:
+    file.write_text("")
+    with pytest.raises(StaleLockError) as caught:
+        read_debs_lock(file, DEBIAN_PIN)
+    assert caught.value.hint == "make it with `./noxw -s lock -- debian`"
+
+
+def test_a_cut_lock_of_another_pin_says_that_it_is_of_another_pin(file: Path) -> None:
+    write(file, PIN, wheel_line(NVCC))
+    file.write_text(file.read_text()[:-20])
+    with pytest.raises(StaleLockError, match="was made from another `tools`"):
+        read_wheels_lock(file, replace(PIN, packages=("nvcc==13.0.96",)))
 
 
 def test_a_lock_of_debs_that_lost_a_line_is_refused(file: Path) -> None:
     write(file, DEBIAN_PIN, deb_line(LIBC), deb_line(LIBC, package="libgcc-s1"))
     file.write_text("".join(file.read_text().splitlines(keepends=True)[:-1]))
-    with pytest.raises(ConfigError, match="is not as it was written"):
+    with pytest.raises(StaleLockError, match="is not as it was written"):
         read_debs_lock(file, DEBIAN_PIN)
 
 
@@ -249,7 +272,7 @@ def test_no_line_of_the_projects_own_locks_can_be_lost(tmp_path: Path) -> None:
     lines = (REPOSITORY / pin.lock).read_text().splitlines(keepends=True)
     (torch,) = (line for line in lines if "{project: torch," in line)
     (tmp_path / "some.lock").write_text("".join(line for line in lines if line != torch))
-    with pytest.raises(ConfigError, match="is not as it was written"):
+    with pytest.raises(StaleLockError, match="is not as it was written"):
         read_wheels_lock(tmp_path / "some.lock", pin)
 
 
@@ -259,6 +282,26 @@ def test_a_lock_that_does_not_say_what_it_was_written_with_is_made_anew(file: Pa
     with pytest.raises(StaleLockError) as caught:
         read_debs_lock(file, DEBIAN_PIN)
     assert caught.value.hint == "make it with `./noxw -s lock -- debian`"
+
+
+def test_a_lock_from_before_the_digest_reads_as_it_was_where_somebody_vouches_for_it(file: Path) -> None:
+    new = write(file, DEBIAN_PIN, deb_line(LIBC)).read_text()
+    old = re.sub("entries: .*\n", "", new)
+    file.write_text(with_entries_digest(old))
+    assert read_debs_lock(file, DEBIAN_PIN).debs == (LIBC,)
+    assert with_entries_digest(old) == new
+
+
+@pytest.mark.parametrize("text", ["", "schema: 1\ndebs:\n"], ids=["empty", "without a head"])
+def test_what_is_no_lock_gets_no_digest(text: str) -> None:
+    assert with_entries_digest(text) == text
+
+
+def test_nobody_vouches_for_a_lock_that_has_a_digest_already(file: Path) -> None:
+    edited = write(file, DEBIAN_PIN, deb_line(LIBC)).read_text() + "\n"
+    file.write_text(with_entries_digest(edited))
+    with pytest.raises(StaleLockError, match="is not as it was written"):
+        read_debs_lock(file, DEBIAN_PIN)
 
 
 def test_a_missing_lock_says_how_to_make_it(tmp_path: Path) -> None:

@@ -143,6 +143,12 @@ def test_a_missing_script_names_the_image_yaml_that_wants_it(project: Project) -
     )
 
 
+def test_a_lock_is_read_once(project: Project) -> None:
+    before = plan(project), project.wheels_lock("tools")
+    (project.root / "images/tools.lock").unlink()
+    assert (plan(project), project.wheels_lock("tools")) == before
+
+
 def test_a_project_without_a_pin_of_debian_packages_is_told_so(tmp_path: Path) -> None:
     (tmp_path / "pins.yaml").write_text("schema: 1\n")
     with pytest.raises(ConfigError, match="no pin of kind `debs`"):

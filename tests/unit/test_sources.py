@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -151,6 +152,14 @@ def test_a_lock_of_something_else_is_stale(file: Path, changed: SourcesInput) ->
     assert "./noxw -s lock -- vllm" in caught.value.hint
 
 
+def test_a_lock_of_something_else_is_stale_however_its_digest_is_written(file: Path) -> None:
+    write(file, LIB, FMT)
+    file.write_text(file.read_text().replace(MADE.digest, f'"{MADE.digest}"'))
+    assert read_sources_lock(file, MADE).sources
+    with pytest.raises(StaleLockError, match="was made from another `vllm`"):
+        read_sources_lock(file, replace(MADE, carrier=CARRIER))
+
+
 def test_where_a_fact_was_read_does_not_make_a_lock_stale(file: Path) -> None:
     moved = replace(MADE, sources=(replace(MADE.sources[0], source="elsewhere:9", variable="Y"),))
     assert read_sources_lock(write(file, LIB, FMT), moved).sources
@@ -161,11 +170,35 @@ def test_trees_of_a_stale_lock_can_still_be_read(file: Path) -> None:
     assert known.tree == TREE
 
 
+def test_no_tree_of_an_edited_lock_is_known(file: Path) -> None:
+    """What `lock` keeps of it gets a new digest, so an edit would become valid by the command that is advised."""
+    write(file, LIB, FMT)
+    file.write_text(file.read_text().replace(TREE, "sha256:" + "b" * 64))
+    with pytest.raises(StaleLockError, match="is not as it was written"):
+        read_known_trees(file)
+
+
+def test_trees_of_a_lock_from_before_the_digest_are_known(file: Path) -> None:
+    write(file, LIB, FMT)
+    file.write_text(re.sub("entries: .*\n", "", file.read_text()))
+    (known, _) = read_known_trees(file)
+    assert known.tree == TREE
+
+
+def test_a_lock_that_is_cut_in_a_line_is_stale(file: Path) -> None:
+    write(file, LIB, FMT)
+    file.write_text(file.read_text()[:-20])
+    with pytest.raises(StaleLockError, match="is not as it was written"):
+        read_sources_lock(file, MADE)
+    with pytest.raises(StaleLockError, match="was made from another `vllm`"):
+        read_sources_lock(file, replace(MADE, carrier=CARRIER))
+
+
 def test_a_lock_that_lost_a_line_is_refused(file: Path) -> None:
     inner = FMT.replace("csrc/fmt", "csrc/fmt/more")  # what is a submodule of a submodule nobody else misses
     write(file, LIB, FMT, inner)
     file.write_text("".join(file.read_text().splitlines(keepends=True)[:-1]))
-    with pytest.raises(ConfigError, match="is not as it was written") as caught:
+    with pytest.raises(StaleLockError, match="is not as it was written") as caught:
         read_sources_lock(file, MADE)
     assert caught.value.hint == "make it with `./noxw -s lock -- vllm`"
 

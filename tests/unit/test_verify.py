@@ -9,7 +9,14 @@ import pytest
 from small_project import make_project
 
 from spark_images.cache import Cache
-from spark_images.errors import CheckError, HostProgramError, InterruptedByUser, RouteError, SparkImagesError
+from spark_images.errors import (
+    AuditError,
+    CheckError,
+    HostProgramError,
+    InterruptedByUser,
+    RouteError,
+    SparkImagesError,
+)
 from spark_images.verify import verify
 
 
@@ -36,10 +43,18 @@ def test_a_gate_that_cannot_run_here_does_not_keep_the_others_from_running(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(CheckError) as failed:
-        run(tmp_path, monkeypatch, audit=RouteError("no route serves it"), smoke=HostProgramError("no CDI file"))
+        run(tmp_path, monkeypatch, audit=AuditError("findings: 1"), smoke=HostProgramError("no CDI file"))
     assert "tests ran" in capsys.readouterr().out
     assert failed.value.what == "`hello` did not pass audit, smoke"
-    assert failed.value.why == ("audit: no route serves it", "smoke: no CDI file")
+    assert failed.value.why == ("audit: findings: 1", "smoke: no CDI file")
+
+
+def test_where_nothing_is_red_the_error_is_the_one_that_ci_may_try_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(RouteError, match="no route serves it"):
+        run(tmp_path, monkeypatch, audit=RouteError("no route serves it"), smoke=HostProgramError("no CDI file"))
+    assert "no CDI file" in capsys.readouterr().err
 
 
 def test_ctrl_c_ends_it_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

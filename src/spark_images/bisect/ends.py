@@ -12,6 +12,7 @@ from spark_images.checkout import files_at, git
 from spark_images.errors import MissingError, UsageError
 from spark_images.files import read_json
 from spark_images.ingredients import describe_pin
+from spark_images.locks import with_entries_digest
 from spark_images.pins import (
     ArchivePin,
     DebsPin,
@@ -84,14 +85,18 @@ def read_end(text: str, *, project: Project, cache: Cache) -> End:
 
 
 def state_of_files(root: Path, *, name: str, commit: str = "") -> StateEnd:
-    """The pins of a project folder, with their lines and locks."""
+    """The pins of a project folder, with their lines and locks. commit: whose files these are, if not edited ones.
+
+    Git vouches for a commit's locks, so those that are older than the digest over their entries need no remaking.
+    """
     pins = read_pins(root / "pins.yaml")
     text = (root / "pins.yaml").read_text(encoding="utf-8")
     locks = {}
     for pin in pins.pins:
         path = getattr(pin, "lock", "")
         if path and (root / path).is_file():
-            locks[pin.name] = ((path, (root / path).read_text(encoding="utf-8")),)
+            lock = (root / path).read_text(encoding="utf-8")
+            locks[pin.name] = ((path, with_entries_digest(lock) if commit else lock),)
     return StateEnd(
         name=name,
         commit=commit,

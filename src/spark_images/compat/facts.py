@@ -160,6 +160,7 @@ class Trap:
     what: str
     instead: str
     source: str
+    at_run_time: bool  # False: in the compile, where this pipeline does what stands in `instead`
 
 
 @dataclass(frozen=True, kw_only=True)

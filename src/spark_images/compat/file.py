@@ -280,6 +280,7 @@ def _read_trap(name: str, section: Section) -> Trap:
         what=section.value("what", forms.TEXT),
         instead=section.value("instead", forms.TEXT),
         source=section.value("source", forms.TEXT),
+        at_run_time=section.optional("when", forms.one_of("build", "run"), "run") == "run",
     )
 
 

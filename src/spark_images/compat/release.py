@@ -33,7 +33,6 @@ class VllmRelease:
     """What one release of vLLM needs."""
 
     version: Version
-    warning: str  # for a release that nobody has read: a sentence to show; else ""
     torch: Fact[str]
     torch_floor: Fact[str]  # the oldest torch that it compiles against
     flashinfer: Fact[str]
@@ -49,7 +48,6 @@ class FlashinferRelease:
     """What one release of FlashInfer needs."""
 
     version: Version
-    warning: str
     cutlass: Fact[str]  # the tag of the CUTLASS in its sdist
     build_requirements: Fact[tuple[str, ...]]
 
@@ -57,12 +55,11 @@ class FlashinferRelease:
 def vllm_release(facts: VllmFacts, version: str, *, allow_unknown: bool = False) -> VllmRelease:
     """What a release needs. UsageError for a release that nobody has read, with the nearest ones that were.
 
-    allow_unknown: treat a newer one by the newest entries, and say so in `warning`; older ones are refused still.
+    allow_unknown: treat a newer one by the newest entries; older ones are refused still.
     """
-    number, warning = _find("vllm", facts.releases, version, allow_unknown)
+    number = _find("vllm", facts.releases, version, allow_unknown)
     return VllmRelease(
         version=number,
-        warning=warning,
         torch=facts.torch.at(number),
         # Without a stable ABI it is written for the torch that it names.
         torch_floor=facts.torch_floor.find(number) or facts.torch.at(number),
@@ -77,10 +74,9 @@ def vllm_release(facts: VllmFacts, version: str, *, allow_unknown: bool = False)
 
 def flashinfer_release(facts: FlashinferFacts, version: str, *, allow_unknown: bool = False) -> FlashinferRelease:
     """As vllm_release, for FlashInfer."""
-    number, warning = _find("flashinfer", facts.releases, version, allow_unknown)
+    number = _find("flashinfer", facts.releases, version, allow_unknown)
     return FlashinferRelease(
         version=number,
-        warning=warning,
         cutlass=facts.cutlass.at(number),
         build_requirements=facts.build_requirements.at(number),
     )
@@ -104,17 +100,14 @@ def read_version(text: str, of: str) -> Version:
         raise UsageError(f"`{text}` is no version of {of}") from None
 
 
-def _find(project: str, releases: Sequence[Version], text: str, allow_unknown: bool) -> tuple[Version, str]:
+def _find(project: str, releases: Sequence[Version], text: str, allow_unknown: bool) -> Version:
     version = read_version(text, project)
     if version in releases:
-        return version, ""
+        return version
     older = [known for known in releases if known < version]
     newer = [known for known in releases if known > version]
     if older and allow_unknown:
-        return (
-            version,
-            f"{project} {version} has not been read: it is treated as {older[-1]}, whatever has changed since",
-        )
+        return version
     near = " and ".join(f"`{known}`" for known in (*older[-1:], *newer[:1]))
     how = "read its sdist and add it to images/compat.yaml, as docs/adding-a-pin.md says"
     raise UsageError(
