@@ -17,6 +17,8 @@ from spark_images.targets import Target
 
 BASES = ("debian", "debian-wheel", "ngc")  # `-wheel`: what the project itself released, in place of a compile
 
+_LIBRARY = forms.matching("a library's name, as `libcudart.so.13`", r"lib[\w+-]+\.so(?:\.\d+)*")
+
 
 @dataclass(frozen=True, kw_only=True)
 class WheelUse:
@@ -95,7 +97,7 @@ class Way:
 class Excuse:
     """What the audit lets pass in an image, or what it does not let into it, and why."""
 
-    pattern: str  # of paths, where `*` stands for anything; a project's name
+    pattern: str  # of paths, where `*` stands for anything; a project's or library's name
     because: str
 
 
@@ -105,6 +107,7 @@ class AuditSpec:
 
     never_called: tuple[Excuse, ...] = ()  # libraries whose GPU code no target of the image ever calls
     absent: tuple[Excuse, ...] = ()  # Python distributions that must not be there
+    brought: tuple[Excuse, ...] = ()  # libraries that the images bring of which it is a component: "libcudart.so.13"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -296,6 +299,7 @@ def _read_runtime(section: Section, pins: Pins) -> RuntimeSpec:
 def _read_audit(section: Section) -> AuditSpec:
     never_called = (item.section() for item in section.items("never-called"))
     absent = (item.section() for item in section.items("absent"))
+    brought = (item.section() for item in section.items("brought"))
     return AuditSpec(
         never_called=tuple(
             Excuse(pattern=one.value("path", forms.PATH_PATTERN), because=one.value("because", forms.TEXT))
@@ -304,6 +308,9 @@ def _read_audit(section: Section) -> AuditSpec:
         absent=tuple(
             Excuse(pattern=one.value("distribution", forms.PROJECT), because=one.value("because", forms.TEXT))
             for one in absent
+        ),
+        brought=tuple(
+            Excuse(pattern=one.value("library", _LIBRARY), because=one.value("because", forms.TEXT)) for one in brought
         ),
     )
 

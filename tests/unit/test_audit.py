@@ -268,6 +268,12 @@ PTXAS = program() + b"\0sm_121a\0"
 
 # Further ways to fail a check, each of which passed once.
 MORE_TWINS: dict[str, tuple[str, dict[str, Any], str, tuple[str, ...]]] = {
+    "brought-for-nobody": (
+        "excuse.needless",
+        {"about": {"brought": (Excuse(pattern="libcufft.so.12", because="torch needs it"),)}},
+        "libcufft.so.12: nothing needs it",
+        (),
+    ),
     "file-capabilities": (
         "files.setuid",
         {

@@ -78,6 +78,13 @@ def test_library_that_is_never_called_is_excused_and_said_so(tmp_path: Path) -> 
     assert result.findings == ()
 
 
+def test_library_that_others_bring_is_not_missing_in_a_component(tmp_path: Path) -> None:
+    files = {"opt/app/norm.so": program("libcublas.so.13")}
+    about = {"brought": (Excuse(pattern="libcublas.so.13", because="torch needs it"),)}
+    assert ids(tmp_path / "alone", files) == {"link.missing"}
+    assert ids(tmp_path / "component", files, about=about) == set()
+
+
 def test_excuse_for_what_runs_is_needless(tmp_path: Path) -> None:
     excuse = Excuse(pattern=f"/{KERNELS}", because="nobody knows")
     result = audit(tmp_path, about={"never_called": (excuse,)})

@@ -88,10 +88,12 @@ def test_what_the_audit_lets_pass_is_read_with_its_reasons(tmp_path: Path) -> No
     audit = {
         "never-called": [{"path": "/opt/*/fa3.so", "because": "it is for 9.0"}],
         "absent": [{"distribution": "flash-attn", "because": "it is linked to CUDA 12"}],
+        "brought": [{"library": "libcudart.so.13", "because": "of torch"}],
     }
     found = read(tmp_path, {**VALID, "audit": audit}).audit
     assert found.never_called == (Excuse(pattern="/opt/*/fa3.so", because="it is for 9.0"),)
     assert found.absent == (Excuse(pattern="flash-attn", because="it is linked to CUDA 12"),)
+    assert found.brought == (Excuse(pattern="libcudart.so.13", because="of torch"),)
 
 
 def test_excuse_without_a_reason_is_a_mistake(tmp_path: Path) -> None:

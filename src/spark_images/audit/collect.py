@@ -42,6 +42,7 @@ def subject_of(project: Project, image: Image, target: Target, base: str) -> Sub
         meant=frozenset(image.runtime.env),
         never_called=image.audit.never_called,
         absent=image.audit.absent,
+        brought=image.audit.brought,
         locked=tuple((wheel.project, wheel.version) for wheel in wheels) if installed else None,
         given=installed.provided if installed else (),
         stands_on=bool(image.runtime.image),

@@ -17,9 +17,11 @@ from spark_images.cuda_arch import Run
     "excuse.needless",
     Severity.WARN,
     reason="an excuse that covers nothing hides the day on which it should no longer be there",
-    source="`audit.never-called` of image.yaml",
+    source="`audit.never-called` and `audit.brought` of image.yaml",
 )
 def needless(subject: Subject) -> Iterator[str]:
+    needed = {name for file in subject.tree.values() if file.elf for name in file.elf.needed}
+    yield from (f"{one.pattern}: nothing needs it" for one in subject.brought if one.pattern not in needed)
     if not subject.never_called:
         return
     wanting = {row.path for row in rows(subject) if row.run is Run.NOT}

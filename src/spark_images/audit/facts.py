@@ -94,6 +94,7 @@ class Subject:
     meant: frozenset[tuple[str, str]] = frozenset()  # variables that its image.yaml sets, with their values
     never_called: tuple[Excuse, ...] = ()
     absent: tuple[Excuse, ...] = ()  # distributions
+    brought: tuple[Excuse, ...] = ()  # libraries of the images that take its files
     locked: tuple[tuple[str, str], ...] | None = None  # project -> version of what its lock installs
     given: tuple[tuple[str, str], ...] = ()  # likewise, public version, of the image that it stands on
     stands_on: bool = False  # an image with distributions of its own, more than those of `given`

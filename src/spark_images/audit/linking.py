@@ -85,10 +85,11 @@ def _unresolved(subject: Subject) -> Iterator[tuple[str, str, tuple[str, ...]]]:
             names = {posixpath.basename(path), elf.soname}
             for name in names - {""}:
                 elsewhere[(elf.machine, name)].append(path)
+    given = HOST_LIBRARIES | {one.pattern for one in subject.brought}
     for path, file in subject.tree.items():
         if file.elf and file.elf.machine != "cuda":
             for name in file.elf.needed:
-                if name not in HOST_LIBRARIES and _found(subject, file, name) is None:
+                if name not in given and _found(subject, file, name) is None:
                     yield path, name, tuple(elsewhere[(file.elf.machine, name)])
 
 
