@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 from docker import DockerClient
 
 from spark_images.imagetest import ImageUnderTest
@@ -26,24 +27,32 @@ def test_image_that_serves_asks_for_the_gpu_when_nvidias_runtime_starts_it(
         assert {"NVIDIA_VISIBLE_DEVICES=all", "NVIDIA_DRIVER_CAPABILITIES=compute,utility"} <= set(config["Env"])
 
 
-def test_no_build_setting_stayed_in_the_environment(config: dict[str, Any], under_test: ImageUnderTest) -> None:
+@pytest.fixture
+def settings(config: dict[str, Any]) -> list[str]:
+    """The image's `NAME=value`; engines say null where it sets none."""
+    return config["Env"] or []
+
+
+def test_no_build_setting_stayed_in_the_environment(settings: list[str], under_test: ImageUnderTest) -> None:
     meant = {f"{name}={value}" for name, value in under_test.image.runtime.env}  # it may limit compilers at run time
-    names = {entry.partition("=")[0] for entry in config["Env"] if entry not in meant}
+    names = {entry.partition("=")[0] for entry in settings if entry not in meant}
     assert names.isdisjoint({"MAX_JOBS", "JOBS", "MEMORY_MIB", "SOURCE_DATE_EPOCH", "CCACHE_DIR", "NVCC_APPEND_FLAGS"})
     if not under_test.image.runtime.image:  # what that says is its makers'
-        assert [entry for entry in config["Env"] if entry.endswith("=")] == []
+        assert [entry for entry in settings if entry.endswith("=")] == []
 
 
-def test_configuration_is_what_image_yaml_and_the_pins_say(config: dict[str, Any], under_test: ImageUnderTest) -> None:
+def test_configuration_is_what_image_yaml_and_the_pins_say(
+    config: dict[str, Any], settings: list[str], under_test: ImageUnderTest
+) -> None:
     said = image_config(
         image=under_test.image, target=under_test.target, base=under_test.base, pins=under_test.project.pins
     )
     env = {f"{name}={value}" for name, value in said.env}
     if under_test.image.runtime.image:  # its environment and its entry point stay where ours say nothing else
-        assert env <= set(config["Env"])
+        assert env <= set(settings)
         assert not said.entrypoint or tuple(config["Entrypoint"]) == said.entrypoint
     else:
-        assert env == set(config["Env"])
+        assert env == set(settings)
         assert tuple(config["Entrypoint"] or ()) == said.entrypoint
     assert tuple(config["Cmd"] or ()) == said.command
     assert config["User"] == said.user

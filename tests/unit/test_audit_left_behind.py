@@ -20,7 +20,7 @@ def look(*env: str, meant: tuple[tuple[str, str], ...] = ()) -> None:
     spec.loader.exec_module(module)
     runtime = SimpleNamespace(env=meant, image="")
     under_test = SimpleNamespace(image=SimpleNamespace(runtime=runtime))
-    module.test_no_build_setting_stayed_in_the_environment({"Env": list(env)}, under_test)
+    module.test_no_build_setting_stayed_in_the_environment(list(env), under_test)
 
 
 def test_limit_that_image_yaml_states_is_no_build_setting() -> None:
