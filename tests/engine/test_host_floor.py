@@ -142,12 +142,14 @@ class Frozen:
 
 
 @contextmanager
-def frozen_by_hog(bench: Bench, folder: Path, *, timeout_s: float = 120) -> Iterator[Frozen]:
+def frozen_by_hog(bench: Bench, folder: Path, step: str, *, ticks: int, timeout_s: float = 120) -> Iterator[Frozen]:
     """The hog is gone afterwards, the build is not.
 
-    Other work may give back more than the hog may take: then it is tried again from where the memory is by then.
+    Other work may give back more than the hog may take: then it is tried again from where the memory is by then, with
+    another step, as an engine keeps one that ended meanwhile.
     """
     for attempt in range(5):
+        bench.ticks(f"{step}, try {attempt}", ticks)
         floor = host_memory().available_bytes - BELOW_NOW
         build = bench.start(floor=f"{floor // MIB}MiB", timeout_s=timeout_s)
         until(lambda: len(bench.ticked()) > 5, build)
@@ -182,8 +184,7 @@ def gone(pids: list[int], within_s: float = 5) -> bool:
 
 @pytest.mark.alone  # others' memory, come and gone, would move the host across the floor
 def test_a_build_stands_still_while_a_hog_holds_the_memory_and_then_goes_on(bench: Bench, tmp_path: Path) -> None:
-    bench.ticks("hog beside it", 60)
-    with frozen_by_hog(bench, tmp_path) as frozen:
+    with frozen_by_hog(bench, tmp_path, "hog beside it", ticks=60) as frozen:
         time.sleep(2)
     ended_s = now_s()
     said, _ = frozen.build.communicate(timeout=120)
@@ -200,8 +201,7 @@ def test_a_build_stands_still_while_a_hog_holds_the_memory_and_then_goes_on(benc
 
 @pytest.mark.alone
 def test_a_build_that_gets_no_memory_back_is_stopped_and_names_the_hog(bench: Bench, tmp_path: Path) -> None:
-    bench.ticks("hog that stays", 600)
-    with frozen_by_hog(bench, tmp_path, timeout_s=2) as frozen:
+    with frozen_by_hog(bench, tmp_path, "hog that stays", ticks=600, timeout_s=2) as frozen:
         state, pids = frozen_group(bench.note)
         said, _ = frozen.build.communicate(timeout=60)
     assert frozen.build.returncode == 44, said
