@@ -13,7 +13,7 @@ from spark_images.platforms import MACHINES
 if TYPE_CHECKING:
     from spark_images.cuobjdump import GpuCode
     from spark_images.elf import ElfFacts
-    from spark_images.imagefiles import FileType
+    from spark_images.imagefiles import FileEntry, FileType
 
 # Of the host's driver: mounted by NVIDIA's container runtime.
 HOST_LIBRARIES = frozenset(
@@ -59,6 +59,19 @@ class ImageFile:
     capabilities: bool = False  # a program that has some, whoever starts it
     elf: ElfFacts | None = None  # of a regular file that is ELF
     broken: str = ""  # why a file that begins like ELF could not be read
+
+
+def of_entry(entry: FileEntry) -> ImageFile:
+    """One path of a layout, of whose content nothing is known yet."""
+    return ImageFile(
+        path=f"/{entry.path}",
+        kind=entry.type,
+        mode=entry.mode,
+        uid=entry.uid,
+        size=entry.size,
+        link=entry.link,
+        capabilities=entry.capabilities,
+    )
 
 
 Tree = Mapping[str, ImageFile]

@@ -6,7 +6,7 @@ import json
 import os
 import socket
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from spark_images.elf import BrokenElfError, is_elf, read_elf
-from spark_images.imagechecks import ImageFile, Tree, tree_of
+from spark_images.imagechecks import ImageFile, Tree, of_entry, tree_of
 from spark_images.imagefiles import FileEntry, walk_files
 from spark_images.oci import read_layout
 
@@ -80,17 +80,7 @@ def image_file(entry: FileEntry) -> ImageFile:
                     elf = read_elf(stream)
                 except BrokenElfError as err:
                     broken = str(err)
-    return ImageFile(
-        path=f"/{entry.path}",
-        kind=entry.type,
-        mode=entry.mode,
-        uid=entry.uid,
-        size=entry.size,
-        link=entry.link,
-        capabilities=entry.capabilities,
-        elf=elf,
-        broken=broken,
-    )
+    return replace(of_entry(entry), elf=elf, broken=broken)
 
 
 @pytest.fixture(scope="session")

@@ -12,7 +12,8 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, TypeVar
 
 from spark_images.errors import ConfigError, DriftError, UsageError, did_you_mean
-from spark_images.images import Image, read_images
+from spark_images.images import Image
+from spark_images.images_file import read_images
 from spark_images.ingredients import installed_pin, source_of
 from spark_images.locks import DebsLock, WheelsLock, read_debs_lock, read_wheels_lock
 from spark_images.pins import DebsPin, ImagePin, Pins, RequirementsPin, SdistPin, WheelsPin

@@ -18,7 +18,8 @@ from spark_images.compat.file import read_facts
 from spark_images.compat.release import flashinfer_release
 from spark_images.cuda_arch import Capability
 from spark_images.errors import ConfigError
-from spark_images.images import Excuse, Image, read_image, read_images
+from spark_images.images import Excuse, Image
+from spark_images.images_file import read_image, read_images
 from spark_images.pins import DebSet, ImagePin, Pins, SdistPin
 from spark_images.pins_file import read_pins
 from spark_images.project import Project

@@ -16,7 +16,7 @@ from pathlib import Path
 from spark_images.audit.examine import SMALL_BYTES, Content, Examined, examine, take
 from spark_images.audit.kept import KeptSources
 from spark_images.errors import ContentError
-from spark_images.imagechecks import ImageFile
+from spark_images.imagechecks import ImageFile, of_entry
 from spark_images.imagefiles import FileEntry, walk_layers
 from spark_images.oci import Layout
 
@@ -53,7 +53,7 @@ class Scanner:
             for entry, visible in walk_layers(layout):
                 if entry.type != "file" or entry.link:
                     if visible:
-                        scan.files[f"/{entry.path}"] = _image_file(entry, None)
+                        scan.files[f"/{entry.path}"] = of_entry(entry)
                 elif visible or entry.size <= SMALL_BYTES:
                     scan.count += 1
                     scan.bytes += entry.size
@@ -126,7 +126,7 @@ class Scanner:
         for entry, visible, future in waiting:
             found, path = future.result(), f"/{entry.path}"
             if visible:
-                scan.files[path] = _image_file(entry, found)
+                scan.files[path] = _with(of_entry(entry), found)
                 scan.examined[path] = found
             elif found.secret:
                 scan.buried.append((path, found.secret))
@@ -154,19 +154,6 @@ class Budget:
 
 def _large(size_bytes: int) -> int:
     return size_bytes if size_bytes > SMALL_BYTES else 0
-
-
-def _image_file(entry: FileEntry, found: Examined | None) -> ImageFile:
-    file = ImageFile(
-        path=f"/{entry.path}",
-        kind=entry.type,
-        mode=entry.mode,
-        uid=entry.uid,
-        size=entry.size,
-        link=entry.link,
-        capabilities=entry.capabilities,
-    )
-    return file if found is None else _with(file, found)
 
 
 def _with(file: ImageFile, found: Examined) -> ImageFile:

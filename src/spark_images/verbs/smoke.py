@@ -78,7 +78,7 @@ def _smoke(options: argparse.Namespace) -> int:
 def _host(options: argparse.Namespace) -> SmokeResults:
     import tempfile
 
-    from spark_images.images import smoke_checks
+    from spark_images.images_file import smoke_checks
     from spark_images.smoke import smoke_host
 
     project = project_of(options)
