@@ -87,6 +87,15 @@ def _relative(text: str) -> str | None:
     return text if fits and all(part not in ("", ".", "..") for part in parts) and len(text) <= 300 else None
 
 
+def _requirement(text: str) -> str | None:
+    from packaging.requirements import InvalidRequirement, Requirement
+
+    try:
+        return text if text.isprintable() and len(text) <= 300 and not Requirement(text).url else None
+    except InvalidRequirement:
+        return None
+
+
 _ADDRESS = r"(?:https?://[A-Za-z0-9][A-Za-z0-9.-]*(?::[0-9]{1,5})?|file://)/"
 _ADDRESS_CHARACTER = r"[A-Za-z0-9_.~+%=:/-]"
 _VERSION = r"[0-9A-Za-z][0-9A-Za-z._+-]*"
@@ -127,7 +136,9 @@ PROJECT_PATTERN = matching("a project's name, or a pattern of it with `*`", r"[a
 PROJECT_START = matching("a project's name, or the beginning of one and `*`", rf"{_PROJECT}(?:-?\*)?|\*", most=100)
 PYTHON = matching("a version of Python, as `3.11`", r"3\.[0-9]{1,2}")
 PACKAGE = matching("a project at an exact version, as `numpy==2.4.6`", f"{_PROJECT}=={_VERSION}", most=200)
+REQUIREMENT = Form("what a distribution asks for, as `numpy>=2`, also with a marker", _requirement, "")
 WHEEL_FILE = matching("a wheel's file name", r"[A-Za-z0-9_][A-Za-z0-9_.+-]*\.whl")
+SDIST_FILE = matching("an sdist's file name", r"[A-Za-z0-9_][A-Za-z0-9_.+-]*\.(?:tar\.gz|zip)")
 WHEEL_PLATFORM = one_of("linux/amd64", "linux/arm64", "any")
 
 SUITE = matching("a suite of Debian", r"[a-z][a-z0-9-]*", most=63)

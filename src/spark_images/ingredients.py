@@ -25,6 +25,8 @@ from spark_images.pins import (
 from spark_images.sources import SourcesLock
 from spark_images.targets import Target
 
+BUILD_SDISTS = "build_sdists"  # in scripts/; the template names it where it is needed
+
 
 @dataclass(frozen=True, kw_only=True)
 class Input:
@@ -44,7 +46,13 @@ class Source:
     python: str = ""  # "3.11", where it is installed for one
     layers: tuple[str, ...] = ()  # lowest first, where it is installed in several
     without: tuple[str, ...] = ()  # files that are not installed
+    sdists: tuple[str, ...] = ()  # projects of which a build step makes the wheels
     provided: tuple[tuple[str, str], ...] = ()  # what the image that it is compiled in is known to have: name, version
+
+    @property
+    def wheels(self) -> str:
+        """Where a build step finds what is installed, a folder for each layer: as it came, or beside what is built."""
+        return "/build/layers" if self.sdists else "/spark/inputs/layers"
 
 
 def source_of(image: Image, pins: Pins) -> Source:
@@ -67,6 +75,7 @@ def source_of(image: Image, pins: Pins) -> Source:
         python=installed.python,
         layers=tuple(name for name in layers if name not in elsewhere),
         without=tuple(file.name for file in installed.requirements.without),
+        sdists=tuple(one.name for one in installed.requirements.sdists if one.name not in image.compile.compiled),
         provided=provided,
     )
 
@@ -90,8 +99,12 @@ def inputs_of(
     if installed := installed_pin(image, pins):
         for wheel in wheels[installed.name].wheels:
             if wheel.project not in image.compile.compiled:
-                path = f"layers/{wheel.layer}/{wheel.filename}"
+                folder = "sdists" if wheel.is_sdist else "layers"
+                path = f"{folder}/{wheel.layer}/{wheel.filename}"
                 yield Input(path=path, content=wheel_content(installed.name, wheel))
+        for tool in wheels[installed.build_with].wheels if installed.build_with else ():
+            if tool.platform in (builder, "any"):
+                yield Input(path=f"sdist-tools/{tool.filename}", content=wheel_content(installed.build_with, tool))
 
 
 def compile_inputs(
@@ -119,9 +132,10 @@ def compile_inputs(
 def _wheel_inputs(place: str, use: WheelUse, lock: WheelsLock, *, builder: str, platform: str) -> Iterable[Input]:
     for role, of, projects in (("builder", builder, use.builder), ("target", platform, use.target)):
         for project in projects:
-            found = [wheel for wheel in lock.wheels if wheel.project == project and wheel.platform in (of, "any")]
+            fitting = (wheel for wheel in lock.wheels if wheel.platform in (of, "any") and not wheel.is_sdist)
+            found = [wheel for wheel in fitting if wheel.project == project]
             if not found:
-                raise ConfigError(f"{place}: wheels: {use.pin}: {lock.path} has no `{project}` for {of}")
+                raise ConfigError(f"{place}: wheels: {use.pin}: {lock.path} has no wheel of `{project}` for {of}")
             for wheel in found:
                 yield Input(path=f"wheels/{role}/{wheel.filename}", content=wheel_content(use.pin, wheel))
 
@@ -131,7 +145,8 @@ def pin_names(image: Image, target: Target, pins: Pins) -> tuple[str, ...]:
     compiled = image.compile
     # Of a requirements pin some wheels take part, which stand among the inputs; the rest of it may move.
     wheels = (use.pin for use in compiled.wheels_for(target.name) if isinstance(pins[use.pin], WheelsPin))
-    installs = (compiled.installs,) if compiled.installs else ()
+    installed = installed_pin(image, pins)
+    installs = (installed.name, *filter(None, (installed.build_with,))) if installed else ()
     debs = (pin.name for pin in pins.pins if isinstance(pin, DebsPin) and (compiled.debs or image.runtime.debs))
     toolkit = compiled.toolkit(target.name)
     images = (compiled.image, image.runtime.image, toolkit.image if toolkit else "")

@@ -14,13 +14,13 @@ from spark_images import forms
 from spark_images.document import Section, reading
 from spark_images.errors import StaleLockError
 from spark_images.pins import DebsPin, RequirementsPin, WheelsPin
-from spark_images.wheel_tags import glibc_platform, is_wheel_of
+from spark_images.wheel_tags import glibc_platform, is_sdist_of, is_wheel_of
 from spark_images.yaml_nodes import read_text
 
 
 @dataclass(frozen=True, kw_only=True)
 class LockedWheel:
-    """One wheel file on a package index."""
+    """One wheel file on a package index, or the sdist of which a build step makes one."""
 
     project: str
     version: str
@@ -29,6 +29,11 @@ class LockedWheel:
     sha256: str  # 64 hex digits
     size_bytes: int
     layer: str = ""  # of the image, where a RequirementsPin is behind it
+
+    @property
+    def is_sdist(self) -> bool:
+        """Whether it is source."""
+        return not self.filename.endswith(".whl")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,6 +94,8 @@ def made_from(pin: WheelsPin | RequirementsPin | DebsPin) -> str:
                 "exclusions": sorted(one.name for one in pin.requirements.exclusions),
                 "layers": [[layer.name, *sorted(layer.projects)] for layer in pin.requirements.layers],
             }
+            if pin.requirements.sdists:
+                source["sdists"] = {one.name: [one.version, *one.requires] for one in pin.requirements.sdists}
             if pin.base:
                 source["provided"] = dict(pin.provided)
         case _:
@@ -224,10 +231,13 @@ def _read_wheel(section: Section, pin: WheelsPin | RequirementsPin, platforms: t
     if isinstance(pin, RequirementsPin):
         layer = section.value("layer", forms.one_of(*(one.name for one in pin.requirements.layers)))
         python = pin.python
+    project = section.value("project", forms.PROJECT)
+    sdists = pin.requirements.sdists if isinstance(pin, RequirementsPin) else ()
+    is_sdist = any(one.name == project for one in sdists)
     wheel = LockedWheel(
-        project=section.value("project", forms.PROJECT),
+        project=project,
         version=section.value("version", forms.VERSION),
-        filename=section.value("filename", forms.WHEEL_FILE),
+        filename=section.value("filename", forms.SDIST_FILE if is_sdist else forms.WHEEL_FILE),
         platform=section.value("platform", forms.WHEEL_PLATFORM),
         sha256=section.value("sha256", forms.SHA256),
         size_bytes=section.value("size", forms.SIZE),
@@ -237,6 +247,9 @@ def _read_wheel(section: Section, pin: WheelsPin | RequirementsPin, platforms: t
         meant = platforms if wheel.platform == "any" else (wheel.platform,)
         if not set(meant) <= set(platforms):
             section.refuse("platform", f"`{wheel.platform}` is none of the pin's: {', '.join(platforms)}")
+        elif wheel.is_sdist:
+            if not is_sdist_of(wheel.filename, project=wheel.project, version=wheel.version):
+                section.refuse("filename", f"no sdist of `{wheel.project}` {wheel.version}")
         elif not is_wheel_of(
             wheel.filename, project=wheel.project, version=wheel.version, platforms=meant, python=python
         ):

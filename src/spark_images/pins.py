@@ -187,6 +187,7 @@ class RequirementsPin(_Pin):
     exclude_newer: datetime  # UTC; files that an index got later do not count
     packages: tuple[str, ...]  # the releases of the sdist pins in `for`, "vllm==0.20.2", and then the additions
     requirements: Requirements
+    build_with: str = ""  # the wheels pin of what makes wheels of the sdists among them
     base: str = ""  # the image pin of what they are installed on, where that has some of it itself
     provided: tuple[tuple[str, str], ...] = ()  # the Python distributions that it is known to have, torch among them
 

@@ -29,6 +29,8 @@ from spark_images.pins import (
 )
 from spark_images.requirements import Requirements, read_requirements
 
+FRONTEND = "build"  # pypa/build
+
 
 class _Common(TypedDict):
     name: str
@@ -55,10 +57,13 @@ def read_pins(path: Path) -> Pins:
                     resolved.append((pin, section))
         releases = {pin.name: f"{pin.project}=={pin.version}" for pin in pins if isinstance(pin, SdistPin)}
         bases = {pin.name: dict(pin.provides) for pin in pins if isinstance(pin, ImagePin)}
+        tools = {pin.name: pin for pin in pins if isinstance(pin, WheelsPin)}
         for pin, section in resolved:
             named = section.values("for", forms.one_of(*releases, what="a pin of kind sdist,"))
             added = (f"{one.name}=={one.version}" for one in pin.requirements.additions)
             packages = (*(releases[name] for name in named if name), *added)
+            build_with = section.optional("build-with", forms.one_of(*tools, what="a pin of kind wheels,"), "")
+            _check_sdists(pin, tools.get(build_with), section)
             base = section.optional("on", forms.one_of(*bases, what="a pin of kind image,"), "")
             provides = bases.get(base, {})
             if provides.get("python", pin.python) != pin.python:
@@ -67,7 +72,7 @@ def read_pins(path: Path) -> Pins:
             for name, version in provided:
                 if not _is_python_version(version):
                     section.refuse("on", f"`{base}` provides {name} {version}, which is no version of a Python project")
-            pins[pins.index(pin)] = replace(pin, packages=packages, base=base, provided=provided)
+            pins[pins.index(pin)] = replace(pin, packages=packages, build_with=build_with, base=base, provided=provided)
         return Pins(path=str(path), pins=tuple(pins))
 
 
@@ -162,6 +167,18 @@ def _read_hold(section: Section) -> Hold | None:
     if not hold.given:
         return None
     return Hold(until=hold.value("until", forms.DATE), because=hold.value("because", forms.TEXT))
+
+
+def _check_sdists(pin: RequirementsPin, tools: WheelsPin | None, section: Section) -> None:
+    """What makes wheels of sdists is named where there are some, and nowhere else."""
+    path, sdists = pin.requirements.path, ", ".join(one.name for one in pin.requirements.sdists)
+    if tools is None:
+        if sdists and not section.has("build-with"):
+            section.refuse("build-with", f"missing: {path} has sdists ({sdists}), and this pin of wheels builds them")
+    elif not sdists:
+        section.refuse("build-with", f"{path} has no sdists, so there is nothing to build")
+    elif FRONTEND not in (package.partition("==")[0] for package in tools.packages):
+        section.refuse("build-with", f"`{tools.name}` has no `{FRONTEND}`, the program that makes wheels of sdists")
 
 
 def _is_python_version(text: str) -> bool:

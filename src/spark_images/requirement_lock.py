@@ -1,7 +1,11 @@
-"""The lock of a requirements pin: uv resolves for the pin's platform and Python, from wheels alone."""
+"""The lock of a requirements pin: uv resolves for its platform and Python, from wheels and the sdists that are named.
+
+No foreign code runs: what an sdist asks for is read from requirements.yaml, and the audit holds the image against it.
+"""
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
@@ -15,7 +19,7 @@ from urllib.parse import unquote, urlsplit
 
 from packaging.version import Version
 
-from spark_images.errors import ConfigError, HostProgramError, RouteError
+from spark_images.errors import ConfigError, ContentError, HostProgramError, RouteError
 from spark_images.files import write_text
 from spark_images.locks import LockedWheel
 from spark_images.pins import RequirementsPin
@@ -34,19 +38,19 @@ _UNSOLVED, _UNDATED = "No solution found", "is missing an upload date"  # uv's w
 _WHEELLESS = re.compile(r"([a-z0-9][a-z0-9._-]*)(?:[<>=!~]=?[^ ]+)? ha(?:s|ve) no (?:usable )?wheels")  # and these
 
 _WITHOUT_WHEEL = (
-    "of what has no wheel, `constraints` can name a version that has one, and `exclusions` leave it out where nothing "
-    "needs it; what has to be compiled becomes the source of an image of its own, see docs/adding-an-image.md"
+    "of what has no wheel, `constraints` can name a version that has one, `exclusions` leave it out where nothing "
+    "needs it, and what stands under `sdists` is built of its source, see docs/adding-a-pin.md"
 )
 
 
 def resolve_requirements(
     pin: RequirementsPin, *, work: Path, log: Path, index: PackageIndex | None = None
 ) -> tuple[LockedWheel, ...]:
-    """Everything that the pin's releases need, themselves included: one wheel of each project, with its layer.
+    """Everything that the pin's releases need, themselves included: one file of each project, with its layer.
 
     work: an empty folder. log: a file that gets all that uv says. index: the user's own, as pip is configured, if None.
     Raises ConfigError where there is no solution, where the solution has what is refused, or where an exclusion or an
-    override changes nothing or a layer stays empty; RouteError when an index does not answer.
+    override changes nothing, an sdist has a wheel, or a layer stays empty; RouteError when an index does not answer.
     """
     from spark_images.package_index import PackageIndex, select_wheel
 
@@ -57,10 +61,16 @@ def resolve_requirements(
     if pin.requirements.exclusions:
         _check_exclusions(pin, work=work, log=log.with_suffix(".full.log"), config=index.config)
 
+    sdists = {one.name for one in pin.requirements.sdists}
+
     def locked(project: str) -> LockedWheel:
         version = files[project][0].version
         of = {"project": project, "version": version, "platform": pin.platform}
-        file = select_wheel(files[project], **of, python=pin.python)
+        if project in sdists:
+            _require_wheelless(pin, index.find_files(project), **of)
+            file = files[project][0]
+        else:
+            file = select_wheel(files[project], **of, python=pin.python)
         return lock_file(file, **of, index=index, layer=pin.requirements.layer_of(project))
 
     with ThreadPoolExecutor(ASK_JOBS) as pool:
@@ -75,8 +85,9 @@ def uv_command(pin: RequirementsPin, *, uv: str, work: Path) -> tuple[str, ...]:
         "--excludes", str(work / "excludes.txt"),
         "--python-platform", glibc_platform(pin.platform), "--python-version", pin.python,
         "--exclude-newer", f"{pin.exclude_newer:%Y-%m-%dT%H:%M:%SZ}",
-        "--only-binary", ":all:", "--format", "pylock.toml", "--output-file", str(work / "pylock.toml"),
-        "--python", sys.executable, "--no-python-downloads", "--no-config", "--no-cache", "--no-progress", "--verbose",
+        "--only-binary", ":all:", *(word for one in pin.requirements.sdists for word in ("--no-binary", one.name)),
+        "--format", "pylock.toml", "--output-file", str(work / "pylock.toml"), "--config-file", str(work / "uv.toml"),
+        "--python", sys.executable, "--no-python-downloads", "--no-cache", "--no-progress", "--verbose",
     )  # fmt: skip
 
 
@@ -105,22 +116,22 @@ def uv_environment(config: PipConfig, env: Mapping[str, str]) -> dict[str, str]:
 
 
 def read_pylock(text: str) -> dict[str, tuple[IndexFile, ...]]:
-    """Project -> the wheels among which the platform's is, of one version, as uv's pylock.toml (PEP 751) lists them."""
+    """Project -> the wheels among which the platform's is, or the sdist, as uv's pylock.toml (PEP 751) lists them."""
     from spark_images.package_index import IndexFile
 
     found: dict[str, tuple[IndexFile, ...]] = {}
     for package in tomllib.loads(text)["packages"]:
-        wheels: list[dict[str, Any]] = package["wheels"]
+        files: list[dict[str, Any]] = package.get("wheels") or [package["sdist"]]
         found[package["name"]] = tuple(
             IndexFile(
                 project=package["name"],
                 version=package["version"],
-                filename=wheel.get("name") or unquote(urlsplit(wheel["url"]).path.rpartition("/")[2]),
-                url=wheel["url"],
-                sha256=wheel["hashes"].get("sha256"),
-                size_bytes=wheel.get("size"),
+                filename=file.get("name") or unquote(urlsplit(file["url"]).path.rpartition("/")[2]),
+                url=file["url"],
+                sha256=file["hashes"].get("sha256"),
+                size_bytes=file.get("size"),
             )
-            for wheel in wheels
+            for file in files
         )
     return found
 
@@ -140,10 +151,17 @@ def _solve(
     # other version is a solution.
     torch = [name for name, _ in pin.provided if TORCH in name]
     met = [f"{name}=={Version(version).base_version}" for name, version in pin.provided if TORCH not in name]
-    constraints = (f"{one.name}=={one.version}" for one in pin.requirements.constraints)
-    _write_lines(work / "constraints.txt", (*constraints, *met))
+    held = (*pin.requirements.constraints, *pin.requirements.sdists)
+    _write_lines(work / "constraints.txt", (*(f"{one.name}=={one.version}" for one in held), *met))
     _write_lines(work / "overrides.txt", (f"{one.name}=={one.version}" for one in pin.requirements.overrides))
     _write_lines(work / "excludes.txt", (*exclusions, *torch))
+    # uv asks no build backend what is stated here. JSON's strings are TOML's.
+    stated = (
+        f"[[dependency-metadata]]\nname = {json.dumps(one.name)}\nversion = {json.dumps(one.version)}\n"
+        f"requires-dist = {json.dumps(one.requires)}"
+        for one in pin.requirements.sdists
+    )
+    _write_lines(work / "uv.toml", stated)
     done = capture(uv_command(pin, uv=uv, work=work), env=uv_environment(config, os.environ), timeout_s=UV_TIMEOUT_S)
     write_text(log, done.stderr)
     if done.status == 0:
@@ -162,7 +180,7 @@ def _solve(
             f"pin `{pin.name}`: the requirements of {', '.join(f'`{package}`' for package in pin.packages)} have no "
             f"solution for {of}",
             why=(
-                *(f"`{one}` has no wheel for {of}; to build one of its source is not supported" for one in without),
+                *(f"`{one}` has no wheel for {of}" for one in without),
                 *said,
                 f"the solver's log: {log}",
             ),
@@ -181,7 +199,7 @@ def _check(pin: RequirementsPin, files: Mapping[str, object]) -> None:
     ]
     wrong += [
         f"the version of `{one.name}` changes nothing: no release asks for it"
-        for one in (*pin.requirements.constraints, *pin.requirements.overrides)
+        for one in (*pin.requirements.constraints, *pin.requirements.overrides, *pin.requirements.sdists)
         if one.name not in files
     ]
     used = {pin.requirements.layer_of(project) for project in files}
@@ -190,6 +208,22 @@ def _check(pin: RequirementsPin, files: Mapping[str, object]) -> None:
         raise ConfigError(
             f"pin `{pin.name}`: what its releases resolve to is not what {pin.requirements.path} wants", why=wrong
         )
+
+
+def _require_wheelless(
+    pin: RequirementsPin, files: Iterable[IndexFile], *, project: str, version: str, platform: str
+) -> None:
+    """Raise ConfigError where an index has a wheel that would do."""
+    from spark_images.package_index import select_wheel
+
+    try:
+        wheel = select_wheel(files, project=project, version=version, platform=platform, python=pin.python)
+    except ContentError:
+        return
+    raise ConfigError(
+        f"{pin.requirements.path}: sdists: `{project}` {version} has a wheel for {platform}: `{wheel.filename}`",
+        hint="take it out of `sdists`; a version is held by `constraints`",
+    )
 
 
 def _check_exclusions(pin: RequirementsPin, *, work: Path, log: Path, config: PipConfig) -> None:

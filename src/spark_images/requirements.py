@@ -18,7 +18,8 @@ class Departure:
     """
 
     name: str
-    version: str = ""  # of an addition, a constraint or an override: the only one that is taken
+    version: str = ""  # of an addition, a constraint, an override or an sdist: the only one that is taken
+    requires: tuple[str, ...] = ()  # of an sdist: what its wheel asks for at run time, as its METADATA says it
     because: str
 
 
@@ -38,6 +39,7 @@ class Requirements:
     additions: tuple[Departure, ...] = ()  # what no release asks for
     constraints: tuple[Departure, ...] = ()  # what others ask for of it still counts
     overrides: tuple[Departure, ...] = ()  # what others ask for of it does not count
+    sdists: tuple[Departure, ...] = ()  # of what there is no wheel: a build step makes one of its source
     exclusions: tuple[Departure, ...] = ()
     refusals: tuple[Departure, ...] = ()
     without: tuple[Departure, ...] = ()  # files, below the folder that Python imports from
@@ -52,6 +54,11 @@ class Requirements:
             if fnmatchcase(project, pattern)
         ]
         return max(fitting)[2]  # the reader has made sure that one layer takes `*`
+
+    @property
+    def departed(self) -> frozenset[str]:
+        """Projects of which an image has none, or another version than others may ask for."""
+        return frozenset(one.name for one in (*self.overrides, *self.exclusions))
 
     def refusal_of(self, project: str) -> Departure | None:
         """Why the project has no place in the image; None where it has."""
@@ -68,6 +75,7 @@ def read_requirements(path: Path) -> Requirements:
             additions=_versions(top.section("additions", optional=True)),
             constraints=_versions(top.section("constraints", optional=True)),
             overrides=_versions(top.section("overrides", optional=True)),
+            sdists=_versions(top.section("sdists", optional=True), sdists=True),
             exclusions=_departures(top.section("exclusions", optional=True), forms.PROJECT),
             refusals=_departures(top.section("refusals", optional=True), forms.PROJECT_PATTERN),
             without=_departures(top.section("without", optional=True), forms.RELATIVE_PATH),
@@ -83,11 +91,12 @@ def read_requirements(path: Path) -> Requirements:
         return found
 
 
-def _versions(section: Section) -> tuple[Departure, ...]:
+def _versions(section: Section, *, sdists: bool = False) -> tuple[Departure, ...]:
     return tuple(
         Departure(
             name=name,
             version=(entry := section.section(name)).value("version", forms.VERSION),
+            requires=entry.values("requires", forms.REQUIREMENT, optional=True) if sdists else (),
             because=entry.value("because", forms.TEXT),
         )
         for name in section.names(forms.PROJECT)

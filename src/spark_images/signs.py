@@ -92,6 +92,7 @@ SIGNS: tuple[Sign, ...] = (
     (Kind.COMPILE_ERROR, " error", r"^(?:nvcc|ptxas|cudafe\+\+|cicc|fatbinary) +error\b"),
     (Kind.COMPILE_ERROR, " fatal", r"^(?:nvcc|ptxas|cudafe\+\+|cicc|fatbinary) +fatal\b"),
     (Kind.COMPILE_ERROR, "error[e", r"^error\[E\d+\]: "),  # Rust
+    (Kind.UNKNOWN, "build_sdists: ", "^build_sdists: "),  # our own word on a build backend's traceback
 )
 # Often only the consequence of a line above, or something that the step got over.
 WEAK_SIGNS: tuple[Sign, ...] = (

@@ -54,7 +54,7 @@ def write_wheels_lock(pin: WheelsPin | RequirementsPin, wheels: Iterable[LockedW
 def lock_file(
     file: IndexFile, *, project: str, version: str, platform: str, index: PackageIndex, layer: str = ""
 ) -> LockedWheel:
-    """The line of a lock for a wheel that an index offers; its size is asked for where the index does not say it.
+    """The line of a lock for a file that an index offers; its size is asked for where the index does not say it.
 
     Raises ContentError where the index does not give its sha256, RouteError when nobody tells the size.
     """
@@ -64,7 +64,7 @@ def lock_file(
         project=project,
         version=version,
         filename=file.filename,
-        platform="any" if file.filename.endswith("-any.whl") else platform,
+        platform=platform if file.filename.endswith(".whl") and not file.filename.endswith("-any.whl") else "any",
         sha256=file.sha256,
         size_bytes=_ask_size(file, index) if file.size_bytes is None else file.size_bytes,
         layer=layer,

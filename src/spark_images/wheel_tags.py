@@ -56,3 +56,14 @@ def is_wheel_of(filename: str, *, project: str, version: str, platforms: tuple[s
         return False
     of_version = name == project and canonicalize_version(found) == canonicalize_version(version)
     return of_version and all(tags & tag_ranks(platform, python).keys() for platform in platforms)
+
+
+def is_sdist_of(filename: str, *, project: str, version: str) -> bool:
+    """Whether the file is a source distribution of this version."""
+    from packaging.utils import InvalidSdistFilename, canonicalize_version, parse_sdist_filename
+
+    try:
+        name, found = parse_sdist_filename(filename)
+    except InvalidSdistFilename:
+        return False
+    return name == project and canonicalize_version(found) == canonicalize_version(version)

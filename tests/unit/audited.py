@@ -48,10 +48,11 @@ def distribution(
     files: Mapping[str, bytes] = {},
     listed: Mapping[str, bytes] = {},
     commands: str = "",
+    requires: Sequence[str] = (),
 ) -> dict[str, Item | bytes | None]:
     """An installed distribution. listed: what RECORD says of further files, or otherwise of those that are there."""
     info = f"{name.replace('-', '_')}-{version}.dist-info"
-    said = {**files, **listed, f"{info}/METADATA": metadata(name, version).encode()}
+    said = {**files, **listed, f"{info}/METADATA": metadata(name, version, *requires).encode()}
     rows = [f"{path},sha256={_digest(content)},{len(content)}\n" for path, content in said.items()]
     there = {**files, f"{info}/METADATA": said[f"{info}/METADATA"], f"{info}/RECORD": "".join(rows).encode()}
     if commands:

@@ -59,7 +59,7 @@ def follow(page: Path, folder: Path, env: Mapping[str, str], *headings: str) -> 
                 file.write(f"\n{step.text}")
         elif line := re.search(r"In `([^`]+)`, in place of the line `([^`]+)`:$", step.lead):
             path = folder / line[1]
-            text, count = re.subn(rf"^{re.escape(line[2])}.*\n", step.text, path.read_text(), flags=re.MULTILINE)
+            text, count = re.subn(rf"^ *{re.escape(line[2])}.*\n", step.text, path.read_text(), flags=re.MULTILINE)
             assert count == 1, f"`{line[2]}` begins {count} lines of {path}"
             path.write_text(text)
         else:

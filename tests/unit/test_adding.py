@@ -56,7 +56,8 @@ def followed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Followed]:
             GIT_CONFIG_VALUE_0=REPOSITORY,
         )
         folder = clone(work / "clone")
-        printed = follow(ROOT / "docs/adding-a-pin.md", folder, env)
+        kinds = ("A project on the package index", "A tree of a git repository")  # test_sdists.py follows the other one
+        printed = follow(ROOT / "docs/adding-a-pin.md", folder, env, *kinds)
         sections = ("The files", "Render and look", "A new target")  # the one between them needs an engine
         printed |= follow(ROOT / "docs/adding-an-image.md", folder, env, *sections)
         yield Followed(folder, env, printed)

@@ -174,6 +174,14 @@ TWINS: dict[str, tuple[dict[str, Any], str, tuple[str, ...]]] = {
         "torch: the lock says 2.11.0, installed is 1.0",
         (),
     ),
+    "python.requirement-unmet": (
+        {
+            "files": distribution("other", requires=("gone>=1; python_version >= '3.10'",)),
+            "about": {"locked": (("other", "1.0"), ("tool", "1.0"), ("torch", "1.0"))},
+        },
+        f"/{SITE}/other-1.0.dist-info: other 1.0 asks for `gone>=1; python_version >= '3.10'`, and there is none",
+        (),
+    ),
     "python.entry-point-missing": (
         {"files": distribution("other", commands="other = other.main:run")},
         "other of other 1.0: there is no module other.main",

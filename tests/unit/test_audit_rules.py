@@ -292,6 +292,36 @@ def test_lock_and_image_are_compared_both_ways(tmp_path: Path) -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    ("asked", "found"),
+    [
+        ("Torch[opt] >=1,<2", ""),
+        ("torch>=2", "installed is 1.0"),
+        ("gone; extra == 'more'", ""),
+        ("gone; sys_platform == 'win32'", ""),
+        ("gone; platform_machine == 'aarch64' and python_full_version < '3.11.3'", "and there is none"),
+        ("left-out==3", ""),
+        ("no requirement!", "which nobody understands"),
+    ],
+)
+def test_what_distributions_ask_for_is_there_for_the_image_s_own_python_and_machine(
+    tmp_path: Path, asked: str, found: str
+) -> None:
+    files = distribution("other", requires=(asked,))
+    locked = (("other", "1.0"), ("tool", "1.0"), ("torch", "1.0"))
+    result = audit(tmp_path, files, about={"locked": locked, "departed": frozenset({"left-out"})})
+    texts = [finding.text for finding in result.findings]
+    assert texts == ([f"/{SITE}/other-1.0.dist-info: other 1.0 asks for `{asked}`, {found}"] if found else [])
+
+
+def test_what_the_image_below_brought_may_ask_for_what_it_likes(tmp_path: Path) -> None:
+    files = distribution("other", requires=("gone",))
+    assert ids(tmp_path / "1", files, about={"locked": (("tool", "1.0"),), "stands_on": True}) == set()
+    ours = {"locked": (("other", "1.0"),), "stands_on": True}
+    assert ids(tmp_path / "2", files, about=ours) == {"python.requirement-unmet"}
+    assert ids(tmp_path / "3", files) == set()  # of no lock, so nobody has said what it is to be installed with
+
+
 def test_image_below_may_have_distributions_of_its_own_but_keeps_what_it_is_known_for(tmp_path: Path) -> None:
     about = {"locked": (("tool", "1.0"),), "stands_on": True, "given": (("torch", "2.10.0a0"),)}
     assert [finding.text for finding in audit(tmp_path / "1", about=about).findings] == [

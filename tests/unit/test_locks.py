@@ -158,6 +158,32 @@ def test_a_wheel_that_does_not_fit_the_requirements_is_a_mistake(
     assert caught.value.what.startswith(f"{file}:5: wheels[0].{text}")
 
 
+SDISTS = with_requirements(sdists=(Departure(name="torch", version="2.11.0", because="no wheel"),))
+
+
+@pytest.mark.parametrize(
+    ("pin", "filename", "text"),
+    [
+        (SDISTS, "torch-2.11.0.tar.gz", ""),
+        (SDISTS, "torch-2.11.0.zip", ""),
+        (SDISTS, "torch-2.10.0.tar.gz", "filename: no sdist of `torch` 2.11.0"),
+        (SDISTS, "torchaudio-2.11.0.tar.gz", "filename: no sdist of `torch` 2.11.0"),
+        (SDISTS, TORCH.filename, "filename: expected an sdist's file name"),
+        (REQUIREMENTS_PIN, "torch-2.11.0.tar.gz", "filename: expected a wheel's file name"),
+    ],
+)
+def test_an_sdist_stands_in_a_lock_where_the_requirements_say_so(
+    file: Path, pin: RequirementsPin, filename: str, text: str
+) -> None:
+    write(file, pin, wheel_line(TORCH, filename=filename, platform="any"), wheel_line(APP))
+    if not text:
+        assert [wheel.is_sdist for wheel in read_wheels_lock(file, pin).wheels] == [True, False]
+        return
+    with pytest.raises(ConfigError) as caught:
+        read_wheels_lock(file, pin)
+    assert caught.value.what.startswith(f"{file}:5: wheels[0].{text}")
+
+
 def test_a_wheel_for_one_python_is_none_for_all(file: Path) -> None:
     """What holds programs and libraries is unpacked and never imported, so a wheel for one Python is the wrong one."""
     name = "nvcc-13.0.88-cp311-cp311-manylinux_2_17_x86_64.whl"
@@ -329,6 +355,8 @@ def test_the_order_in_which_a_pin_lists_things_does_not_make_its_lock_stale() ->
         with_requirements(constraints=(Departure(name="a", version="1", because=""),)),
         with_requirements(overrides=(Departure(name="a", version="1", because=""),)),
         with_requirements(exclusions=(Departure(name="a", because=""),)),
+        with_requirements(sdists=(Departure(name="a", version="1", because=""),)),
+        with_requirements(sdists=(Departure(name="a", version="1", requires=("b",), because=""),)),
         with_requirements(layers=REQUIREMENTS_PIN.requirements.layers[::-1]),
         replace(DEBIAN_PIN, suite="trixie"),
         replace(DEBIAN_PIN, snapshot=DEBIAN_PIN.snapshot.replace(day=2)),

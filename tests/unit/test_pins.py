@@ -248,6 +248,34 @@ def test_requirements_do_not_go_with_every_image(file: Path, provides: dict[str,
     assert why in caught.value.what
 
 
+@pytest.mark.parametrize(
+    ("sdists", "build_with", "packages", "mistake"),
+    [
+        ("sdists: {d: {version: '1', because: x}}", "tools", ["build==1.5.0"], ""),
+        ("", "tools", ["build==1.5.0"], "images/requirements.yaml has no sdists, so there is nothing to build"),
+        ("sdists: {d: {version: '1', because: x}}", "", ["build==1.5.0"], "missing: "),
+        ("sdists: {d: {version: '1', because: x}}", "tols", ["build==1.5.0"], "did you mean `tools`?"),
+        ("sdists: {d: {version: '1', because: x}}", "tools", ["setuptools==80.10.2"], "`tools` has no `build`"),
+    ],
+)
+def test_what_builds_sdists_is_named_where_there_are_some(
+    file: Path, sdists: str, build_with: str, packages: list[str], mistake: str
+) -> None:
+    (file.parent / "images/requirements.yaml").write_text(REQUIREMENTS + sdists)
+    tools = {"kind": "wheels", "version": "1", "lock": "a.lock", "platforms": ["linux/amd64"], "packages": packages}
+    runtime = {**VALID["runtime"], **({"build-with": build_with} if build_with else {})}
+    content = {"schema": 1, "runtime": runtime, "package": VALID["package"], "tools": tools}
+    if not mistake:
+        pin = read(file, content)["runtime"]
+        assert isinstance(pin, RequirementsPin)
+        assert pin.build_with == "tools"
+        return
+    with pytest.raises(ConfigError) as caught:
+        read(file, content)
+    assert "runtime.build-with: " in caught.value.what
+    assert mistake in caught.value.what
+
+
 def test_requirements_of_what_is_no_sdist_pin_are_refused(file: Path) -> None:
     with pytest.raises(ConfigError) as caught:
         read(file, {**VALID, "runtime": {**VALID["runtime"], "for": ["packag"]}})

@@ -201,6 +201,11 @@ def test_a_release_that_asks_for_more_than_the_base_has_is_no_solution(index: In
             ("the version of `gone` changes nothing: no release asks for it",),
         ),
         (
+            {"sdists": (Departure(name="gone", version="1", because="x"),)},
+            "pin `app-gb10-debian`: what its releases resolve to is not what images/app/requirements.yaml wants",
+            ("the version of `gone` changes nothing: no release asks for it",),
+        ),
+        (
             {"refusals": (Departure(name="nvidia-*", because="of another CUDA"),)},
             "pin `app-gb10-debian`: what its releases resolve to is not what images/app/requirements.yaml wants",
             ("`nvidia-blas` is refused: of another CUDA",),
@@ -239,10 +244,8 @@ def test_what_exists_only_as_source_is_named(index: Index, tmp_path: Path) -> No
     index.put("app", "2.0", "only-sdist")
     with pytest.raises(ConfigError) as caught:
         resolve(index, replace(PIN, packages=("app==2.0",)), tmp_path)
-    assert caught.value.why[0] == (
-        "`only-sdist` has no wheel for linux/arm64 and Python 3.11; to build one of its source is not supported"
-    )
-    for way in ("`constraints` can name a version", "`exclusions` leave it out", "the source of an image"):
+    assert caught.value.why[0] == "`only-sdist` has no wheel for linux/arm64 and Python 3.11"
+    for way in ("`constraints` can name a version", "`exclusions` leave it out", "under `sdists` is built"):
         assert way in caught.value.hint
 
 
@@ -258,7 +261,45 @@ def test_a_wheel_for_another_platform_or_python_alone_is_no_solution(
     index.put("app", "2.0", "fast-io")
     with pytest.raises(ConfigError, match="have no solution for linux/arm64") as caught:
         resolve(index, replace(PIN, packages=("app==2.0",)), tmp_path)
-    assert caught.value.why[0].startswith("`fast-io` has no wheel for linux/arm64 and Python 3.11; ")
+    assert caught.value.why[0] == "`fast-io` has no wheel for linux/arm64 and Python 3.11"
+
+
+ONLY_SOURCE = Departure(name="only-sdist", version="1.0", requires=("extra-lib>=2",), because="no wheel")
+
+
+def test_an_sdist_that_is_named_is_locked_and_no_code_of_it_runs(index: Index, tmp_path: Path) -> None:
+    index.add("only-sdist", "only_sdist-1.0.tar.gz")  # the file itself is not served: who asked for it would fail
+    index.add("only-sdist", "only_sdist-1.1.tar.gz")
+    index.put("extra-lib", "2.0")
+    index.put("app", "2.0", "only-sdist")
+    pin = replace(with_requirements(sdists=(ONLY_SOURCE,), layers=FLAT), packages=("app==2.0",))
+    wheels = resolve(index, pin, tmp_path)
+    assert versions(wheels) == {"app": "2.0", "extra-lib": "2.0", "only-sdist": "1.0"}
+    (sdist,) = (wheel for wheel in wheels if wheel.is_sdist)
+    assert (sdist.filename, sdist.platform, sdist.layer) == ("only_sdist-1.0.tar.gz", "any", "all")
+    path = tmp_path / "some.lock"
+    write_wheels_lock(pin, wheels, path)
+    assert set(read_wheels_lock(path, pin).wheels) == set(wheels)
+
+
+@pytest.mark.parametrize(("tag", "refused"), [("py3-none-any", True), ("py3-none-manylinux_2_27_x86_64", False)])
+def test_an_sdist_of_which_there_is_a_wheel_that_fits_is_a_mistake(
+    index: Index, tmp_path: Path, tag: str, refused: bool
+) -> None:
+    index.add("only-sdist", "only_sdist-1.0.tar.gz")
+    index.put("only-sdist", "1.0", tag=tag)
+    index.put("app", "2.0", "only-sdist")
+    pin = replace(with_requirements(sdists=(replace(ONLY_SOURCE, requires=()),), layers=FLAT), packages=("app==2.0",))
+    if not refused:
+        wheels = resolve(index, pin, tmp_path)
+        assert [wheel.filename for wheel in wheels if wheel.is_sdist] == ["only_sdist-1.0.tar.gz"]
+        return
+    with pytest.raises(ConfigError) as caught:
+        resolve(index, pin, tmp_path)
+    assert caught.value.what == (
+        "images/app/requirements.yaml: sdists: `only-sdist` 1.0 has a wheel for linux/arm64:"
+        " `only_sdist-1.0-py3-none-any.whl`"
+    )
 
 
 def test_where_wheels_are_not_what_lacks_nobody_speaks_of_them(index: Index, tmp_path: Path) -> None:
@@ -359,7 +400,7 @@ def test_uv_is_asked_for_the_platform_the_python_and_the_day(tmp_path: Path) -> 
         "--python-version 3.11",
         "--exclude-newer 2026-11-20T00:00:00Z",
         "--only-binary :all:",
-        "--no-config",
+        f"--config-file {tmp_path}/uv.toml",
     ):
         assert words in command
 

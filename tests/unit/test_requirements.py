@@ -25,6 +25,7 @@ def test_everything_that_a_file_says(file: Path) -> None:
         file,
         "constraints: {a: {version: 4.4.2, because: a reason}}\n"
         "overrides: {b: {version: '1.10', because: another}}\n"
+        "sdists: {d: {version: '2.0', requires: ['e>=1', \"f; python_version<'3.12'\"], because: no wheel}}\n"
         "exclusions: {c: of no use}\nrefusals: {'*-cu12': of another CUDA}\nwithout: {a/b.py: of no use}\n"
         "layers: {under: [c], over: ['*']}\n",
     )
@@ -32,6 +33,7 @@ def test_everything_that_a_file_says(file: Path) -> None:
         path=str(file),
         constraints=(Departure(name="a", version="4.4.2", because="a reason"),),
         overrides=(Departure(name="b", version="1.10", because="another"),),
+        sdists=(Departure(name="d", version="2.0", requires=("e>=1", "f; python_version<'3.12'"), because="no wheel"),),
         exclusions=(Departure(name="c", because="of no use"),),
         refusals=(Departure(name="*-cu12", because="of another CUDA"),),
         without=(Departure(name="a/b.py", because="of no use"),),

@@ -95,7 +95,7 @@ def test_a_project_that_no_lock_has_is_named() -> None:
     vllm = compiled("vllm")
     uses = tuple(replace(one, builder=("nothing",)) if one.pin == "vllm-build" else one for one in vllm.compile.wheels)
 
-    with pytest.raises(ConfigError, match=r"vllm-build: .*build\.lock has no `nothing` for linux/amd64"):
+    with pytest.raises(ConfigError, match=r"vllm-build: .*build\.lock has no wheel of `nothing` for linux/amd64"):
         plan(what=replace(vllm, compile=replace(vllm.compile, wheels=uses)))
 
 

@@ -40,6 +40,7 @@ class Distribution:
     info: str  # the folder
     files: tuple[Recorded, ...] = ()  # () where there is no RECORD: Debian's own packages have none
     entry_points: tuple[tuple[str, str], ...] = ()  # of console_scripts: name -> "module:function"
+    requires: tuple[str, ...] = ()  # what it asks for at run time: "numpy>=2; python_version < '3.12'"
 
     @property
     def site(self) -> str:
@@ -96,6 +97,9 @@ class Subject:
     absent: tuple[Excuse, ...] = ()  # distributions
     brought: tuple[Excuse, ...] = ()  # libraries of the images that take its files
     locked: tuple[tuple[str, str], ...] | None = None  # project -> version of what its lock installs
+    departed: frozenset[str] = (
+        frozenset()
+    )  # projects that its lock leaves out or has in another version than others ask for
     given: tuple[tuple[str, str], ...] = ()  # likewise, public version, of the image that it stands on
     stands_on: bool = False  # an image with distributions of its own, more than those of `given`
     predicted: tuple[Component, ...] = ()  # what its compile of vLLM is to hold

@@ -37,6 +37,7 @@ def _distribution(info: str, texts: Mapping[str, str]) -> Distribution:
         version=said.get("Version", ""),
         info=info,
         files=tuple(_recorded(texts.get(f"{info}/RECORD", ""), posixpath.dirname(info))),
+        requires=tuple(re.findall(r"(?m)^Requires-Dist:[ \t]*(\S.*?)[ \t\r]*$", head)),
         entry_points=tuple(_console_scripts(texts.get(f"{info}/entry_points.txt", ""))),
     )
 

@@ -6,9 +6,13 @@ import re
 from collections import defaultdict
 from collections.abc import Iterator
 
+from packaging.requirements import InvalidRequirement, Requirement
+from packaging.utils import canonicalize_name
+
 from spark_images.audit.checks import Severity, check
 from spark_images.audit.facts import Distribution, Subject
 from spark_images.imagechecks import real_path
+from spark_images.platforms import MACHINES
 
 RECORD = "Python packaging, Recording installed projects: RECORD"
 
@@ -106,6 +110,34 @@ def not_as_locked(subject: Subject) -> Iterator[str]:
 
 
 @check(
+    "python.requirement-unmet",
+    Severity.FAIL,
+    reason="the import that needs it fails, or meets a version that it was not made for",
+    source="Python packaging, Core metadata: Requires-Dist",
+)
+def requirement_unmet(subject: Subject) -> Iterator[str]:
+    if subject.locked is None:
+        return
+    locked, found = dict(subject.locked), {one.name: one.version for one in subject.distributions}
+    for distribution in subject.distributions:
+        if subject.stands_on and distribution.name not in locked:
+            continue  # the image below is as its makers left it
+        for text in distribution.requires:
+            try:
+                asked = Requirement(text)
+            except InvalidRequirement:
+                yield f"{distribution.info}: {_named(distribution)} asks for `{text}`, which nobody understands"
+                continue
+            name = canonicalize_name(asked.name)
+            if name in subject.departed or (asked.marker and not asked.marker.evaluate(_world(subject, distribution))):
+                continue
+            if name not in found:
+                yield f"{distribution.info}: {_named(distribution)} asks for `{text}`, and there is none"
+            elif not asked.specifier.contains(found[name], prereleases=True):
+                yield f"{distribution.info}: {_named(distribution)} asks for `{text}`, installed is {found[name]}"
+
+
+@check(
     "python.entry-point-missing",
     Severity.FAIL,
     reason="the command is there and ends with ModuleNotFoundError",
@@ -150,6 +182,25 @@ def _python_of(subject: Subject, path: str) -> tuple[int, int]:
     link = subject.tree.get("/usr/bin/python3")
     match = re.search(r"python(\d+)\.(\d+)", path) or re.search(r"python(\d+)\.(\d+)", link.link if link else "")
     return (int(match[1]), int(match[2])) if match else (0, 0)
+
+
+def _world(subject: Subject, distribution: Distribution) -> dict[str, str]:
+    """What markers ask about, as uv takes it where it resolves for a Python without its last number."""
+    python = ".".join(map(str, _python_of(subject, distribution.info)))
+    return {
+        "extra": "",
+        "implementation_name": "cpython",
+        "implementation_version": f"{python}.0",
+        "os_name": "posix",
+        "platform_machine": MACHINES[subject.target.arch],
+        "platform_python_implementation": "CPython",
+        "platform_release": "",
+        "platform_system": "Linux",
+        "platform_version": "",
+        "python_full_version": f"{python}.0",
+        "python_version": python,
+        "sys_platform": "linux",
+    }
 
 
 def _named(distribution: Distribution) -> str:

@@ -9,7 +9,7 @@ RUN --mount=type=bind,source=.,target=/spark/scripts \
     --mount=type=bind,from=inputs,source=.,target=/spark/inputs \
     --mount=type=cache,id=spark-images-ccache,target=/spark/cache \
     --mount=type=secret,id=limits --mount=type=secret,id=profile \
-    /spark/scripts/step install /spark/scripts/install_layers 3.11 build_backend.py triton/backends/nvidia/lib/cupti/libcupti_static.a xgrammar/lib/libxgrammar.a
+    /spark/scripts/step install /spark/scripts/install_layers 3.11 /spark/inputs/layers build_backend.py triton/backends/nvidia/lib/cupti/libcupti_static.a xgrammar/lib/libxgrammar.a
 RUN --mount=type=bind,source=.,target=/spark/scripts \
     --mount=type=bind,from=inputs,source=.,target=/spark/inputs \
     --mount=type=cache,id=spark-images-ccache,target=/spark/cache \
