@@ -28,4 +28,4 @@ LABEL org.opencontainers.image.title="flashinfer"
 LABEL org.opencontainers.image.version="0.6.8.post1"
 STOPSIGNAL SIGTERM
 USER 10001:10001
-CMD ["ls", "/usr/local/lib/python3.12/dist-packages/flashinfer/data/aot"]
+CMD ["ls", "/usr/local/lib/python3.12/dist-packages/flashinfer/data"]
