@@ -81,6 +81,15 @@ def test_a_base_that_cannot_carry_the_release_is_told_before_the_builder_and_sta
     assert "choose base ngc 26.02 to 26.03 or vllm 0.17.0 to 0.22.1" in caught.value.hint
 
 
+@pytest.mark.parametrize("verb", [("units", "vllm", "*.o"), ("estimate", "vllm")])
+def test_units_of_what_cannot_be_are_refused(
+    edit: Edit, capsys: pytest.CaptureFixture[str], verb: tuple[str, ...]
+) -> None:
+    project = edit(pins=to_vllm("0.19.1"))
+    assert main(["--project", str(project.root), *verb]) == CompatError.exit_status
+    assert "vllm for gb10 on debian: what the pins name does not go together" in capsys.readouterr().err
+
+
 def test_a_lock_that_nothing_could_be_made_of_is_refused_before_the_network_is_asked(
     edit: Edit, tmp_path: Path
 ) -> None:

@@ -109,6 +109,7 @@ def _asked(options: argparse.Namespace) -> tuple[Project, Image, Target]:
     from spark_images.unit_plan import sdist_of
 
     project = project_of(options)
-    image = project.image(options.image).on(FROM_SOURCE)
+    image, target = project.image(options.image).on(FROM_SOURCE), project.target(options.target)
     sdist_of(image, project.pins)
-    return project, image, project.target(options.target)
+    project.require_fitting(image, target, FROM_SOURCE)
+    return project, image, target
