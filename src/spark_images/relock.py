@@ -53,7 +53,7 @@ def relock(project: Project, *, names: Sequence[str], cache: Cache) -> None:
                 with work_folder(cache, "uv") as work:
                     wheels = resolve_requirements(pin, work=work, log=cache.locks / f"{name}.log")
                 write_wheels_lock(pin, wheels, path)
-                tell(f"  {pin.lock}: {len(wheels)} wheels, {format_size(sum(wheel.size_bytes for wheel in wheels))}")
+                tell(f"  {pin.lock}: {len(wheels)} files, {format_size(sum(wheel.size_bytes for wheel in wheels))}")
             case DebsPin():
                 with work_folder(cache, "apt") as work:
                     debs = resolve_debs(pin, work=work)
