@@ -97,14 +97,15 @@ def inputs_of(
     """All that build steps see of the pins. wheels: pin name -> lock. sources: what the source's own build fetches."""
     yield from compile_inputs(image, target, builder, pins, wheels, sources)
     if installed := installed_pin(image, pins):
-        for wheel in wheels[installed.name].wheels:
-            if wheel.project not in image.compile.compiled:
-                folder = "sdists" if wheel.is_sdist else "layers"
-                path = f"{folder}/{wheel.layer}/{wheel.filename}"
-                yield Input(path=path, content=wheel_content(installed.name, wheel))
-        for tool in wheels[installed.build_with].wheels if installed.build_with else ():
-            if tool.platform in (builder, "any"):
-                yield Input(path=f"sdist-tools/{tool.filename}", content=wheel_content(installed.build_with, tool))
+        taken = [wheel for wheel in wheels[installed.name].wheels if wheel.project not in image.compile.compiled]
+        for wheel in taken:
+            folder = "sdists" if wheel.is_sdist else "layers"
+            path = f"{folder}/{wheel.layer}/{wheel.filename}"
+            yield Input(path=path, content=wheel_content(installed.name, wheel))
+        if any(wheel.is_sdist for wheel in taken):
+            for tool in wheels[installed.build_with].wheels:
+                if tool.platform in (builder, "any"):
+                    yield Input(path=f"sdist-tools/{tool.filename}", content=wheel_content(installed.build_with, tool))
 
 
 def compile_inputs(

@@ -191,6 +191,17 @@ class RequirementsPin(_Pin):
     base: str = ""  # the image pin of what they are installed on, where that has some of it itself
     provided: tuple[tuple[str, str], ...] = ()  # the Python distributions that it is known to have, torch among them
 
+    @property
+    def base_torch(self) -> tuple[str, ...]:
+        """What the base has of torch: which is asked for does not count, as a build on the base's drops that."""
+        return tuple(name for name, _ in self.provided if "torch" in name)
+
+    @property
+    def departed(self) -> frozenset[str]:
+        """Projects of which the image may have another version than is asked for, or none."""
+        apart = (*self.requirements.overrides, *self.requirements.exclusions)
+        return frozenset((*(one.name for one in apart), *self.base_torch))
+
 
 Pin: TypeAlias = ImagePin | GitPin | ArchivePin | SdistPin | WheelsPin | DebsPin | RequirementsPin
 

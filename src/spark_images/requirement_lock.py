@@ -32,7 +32,6 @@ if TYPE_CHECKING:
 
 UV_TIMEOUT_S = 1800.0  # it reads the metadata of some hundred wheels: seconds, on a slow line minutes
 ASK_JOBS = 8  # sizes that are asked for at once
-TORCH = "torch"  # requirements with this in them are what vLLM's use_existing_torch.py drops
 MOST_REASONS = 8  # lines of the solver's explanation that an error shows; its log has all
 _UNSOLVED, _UNDATED = "No solution found", "is missing an upload date"  # uv's words
 _WHEELLESS = re.compile(r"([a-z0-9][a-z0-9._-]*)(?:[<>=!~]=?[^ ]+)? ha(?:s|ve) no (?:usable )?wheels")  # and these
@@ -147,14 +146,13 @@ def _solve(
             hint="run `./noxw -s lock`, which brings the version that requirements.lock names",
         )
     _write_lines(work / "requirements.in", pin.packages)
-    # Which torch is asked for does not count, as a build on the base's drops that. Of the rest that the base has, no
-    # other version is a solution.
-    torch = [name for name, _ in pin.provided if TORCH in name]
-    met = [f"{name}=={Version(version).base_version}" for name, version in pin.provided if TORCH not in name]
+    # Of what the base has besides torch, no other version is a solution.
+    rest = ((name, version) for name, version in pin.provided if name not in pin.base_torch)
+    met = [f"{name}=={Version(version).base_version}" for name, version in rest]
     held = (*pin.requirements.constraints, *pin.requirements.sdists)
     _write_lines(work / "constraints.txt", (*(f"{one.name}=={one.version}" for one in held), *met))
     _write_lines(work / "overrides.txt", (f"{one.name}=={one.version}" for one in pin.requirements.overrides))
-    _write_lines(work / "excludes.txt", (*exclusions, *torch))
+    _write_lines(work / "excludes.txt", (*exclusions, *pin.base_torch))
     # uv asks no build backend what is stated here. JSON's strings are TOML's.
     stated = (
         f"[[dependency-metadata]]\nname = {json.dumps(one.name)}\nversion = {json.dumps(one.version)}\n"

@@ -55,11 +55,6 @@ class Requirements:
         ]
         return max(fitting)[2]  # the reader has made sure that one layer takes `*`
 
-    @property
-    def departed(self) -> frozenset[str]:
-        """Projects of which an image has none, or another version than others may ask for."""
-        return frozenset(one.name for one in (*self.overrides, *self.exclusions))
-
     def refusal_of(self, project: str) -> Departure | None:
         """Why the project has no place in the image; None where it has."""
         return next((refusal for refusal in self.refusals if fnmatchcase(project, refusal.name)), None)

@@ -322,6 +322,23 @@ def test_what_the_image_below_brought_may_ask_for_what_it_likes(tmp_path: Path) 
     assert ids(tmp_path / "3", files) == set()  # of no lock, so nobody has said what it is to be installed with
 
 
+@pytest.mark.parametrize(("asked", "expected"), [("numpy>=2.1", set()), ("numpy>=2.2", {"python.requirement-unmet"})])
+def test_a_preview_of_a_release_in_the_image_below_counts_as_that_release(
+    tmp_path: Path, asked: str, expected: set[str]
+) -> None:
+    files = {**distribution("numpy", "2.1.0a0+nv"), **distribution("other", requires=(asked,))}
+    about = {"locked": (("other", "1.0"),), "stands_on": True, "given": (("numpy", "2.1.0a0"),)}
+    assert ids(tmp_path, files, about=about) == expected
+
+
+def test_a_version_that_is_none_meets_no_requirement(tmp_path: Path) -> None:
+    files = {**distribution("odd", "unknown"), **distribution("other", requires=("odd>=1",))}
+    locked = (("odd", "unknown"), ("other", "1.0"), ("tool", "1.0"), ("torch", "1.0"))
+    assert [finding.text for finding in audit(tmp_path, files, about={"locked": locked}).findings] == [
+        f"/{SITE}/other-1.0.dist-info: other 1.0 asks for `odd>=1`, installed is unknown"
+    ]
+
+
 def test_image_below_may_have_distributions_of_its_own_but_keeps_what_it_is_known_for(tmp_path: Path) -> None:
     about = {"locked": (("tool", "1.0"),), "stands_on": True, "given": (("torch", "2.10.0a0"),)}
     assert [finding.text for finding in audit(tmp_path / "1", about=about).findings] == [
@@ -344,6 +361,8 @@ def test_audit_of_vllm_from_source_expects_what_its_release_compiles_and_of_a_wh
     assert wheel.predicted == ()
     assert dict(source.locked or ()) == dict(wheel.locked or ())
     assert (source.stands_on, wheel.stands_on) == (False, False)
+    assert wheel.departed == {"flashinfer-cubin"}
+    assert ngc.departed >= {"flashinfer-cubin", "torch"}
     assert ("MAX_JOBS", "4") in source.meant & ngc.meant & wheel.meant
 
 

@@ -44,7 +44,7 @@ def subject_of(project: Project, image: Image, target: Target, base: str) -> Sub
         absent=image.audit.absent,
         brought=image.audit.brought,
         locked=tuple((wheel.project, wheel.version) for wheel in wheels) if installed else None,
-        departed=installed.requirements.departed if installed else frozenset(),
+        departed=installed.departed if installed else frozenset(),
         given=installed.provided if installed else (),
         stands_on=bool(image.runtime.image),
         predicted=_predicted(project, image, target),

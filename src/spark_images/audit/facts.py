@@ -97,9 +97,7 @@ class Subject:
     absent: tuple[Excuse, ...] = ()  # distributions
     brought: tuple[Excuse, ...] = ()  # libraries of the images that take its files
     locked: tuple[tuple[str, str], ...] | None = None  # project -> version of what its lock installs
-    departed: frozenset[str] = (
-        frozenset()
-    )  # projects that its lock leaves out or has in another version than others ask for
+    departed: frozenset[str] = frozenset()  # projects of which it may lack what others ask for
     given: tuple[tuple[str, str], ...] = ()  # likewise, public version, of the image that it stands on
     stands_on: bool = False  # an image with distributions of its own, more than those of `given`
     predicted: tuple[Component, ...] = ()  # what its compile of vLLM is to hold

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
+from packaging.version import InvalidVersion, Version
 
 from spark_images.audit.checks import Severity, check
 from spark_images.audit.facts import Distribution, Subject
@@ -119,6 +120,8 @@ def requirement_unmet(subject: Subject) -> Iterator[str]:
     if subject.locked is None:
         return
     locked, found = dict(subject.locked), {one.name: one.version for one in subject.distributions}
+    # A base's 2.1.0a0 stands for 2.1.0, as it does in the lock.
+    found |= {name: Version(version).base_version for name, version in subject.given if name in found}
     for distribution in subject.distributions:
         if subject.stands_on and distribution.name not in locked:
             continue  # the image below is as its makers left it
@@ -133,7 +136,7 @@ def requirement_unmet(subject: Subject) -> Iterator[str]:
                 continue
             if name not in found:
                 yield f"{distribution.info}: {_named(distribution)} asks for `{text}`, and there is none"
-            elif not asked.specifier.contains(found[name], prereleases=True):
+            elif not _fits(asked, found[name]):
                 yield f"{distribution.info}: {_named(distribution)} asks for `{text}`, installed is {found[name]}"
 
 
@@ -182,6 +185,13 @@ def _python_of(subject: Subject, path: str) -> tuple[int, int]:
     link = subject.tree.get("/usr/bin/python3")
     match = re.search(r"python(\d+)\.(\d+)", path) or re.search(r"python(\d+)\.(\d+)", link.link if link else "")
     return (int(match[1]), int(match[2])) if match else (0, 0)
+
+
+def _fits(asked: Requirement, version: str) -> bool:
+    try:
+        return asked.specifier.contains(Version(version), prereleases=True)
+    except InvalidVersion:
+        return False
 
 
 def _world(subject: Subject, distribution: Distribution) -> dict[str, str]:
