@@ -87,6 +87,16 @@ def _relative(text: str) -> str | None:
     return text if fits and all(part not in ("", ".", "..") for part in parts) and len(text) <= 300 else None
 
 
+def _release(text: str) -> str | None:
+    from packaging.version import InvalidVersion, Version
+
+    try:
+        Version(text)
+    except InvalidVersion:
+        return None
+    return VERSION.read(text)
+
+
 def _requirement(text: str) -> str | None:
     from packaging.requirements import InvalidRequirement, Requirement
 
@@ -136,6 +146,7 @@ PROJECT_PATTERN = matching("a project's name, or a pattern of it with `*`", r"[a
 PROJECT_START = matching("a project's name, or the beginning of one and `*`", rf"{_PROJECT}(?:-?\*)?|\*", most=100)
 PYTHON = matching("a version of Python, as `3.11`", r"3\.[0-9]{1,2}")
 PACKAGE = matching("a project at an exact version, as `numpy==2.4.6`", f"{_PROJECT}=={_VERSION}", most=200)
+RELEASE = Form("a version of a Python project", _release, "")
 REQUIREMENT = Form("what a distribution asks for, as `numpy>=2`, also with a marker", _requirement, "")
 WHEEL_FILE = matching("a wheel's file name", r"[A-Za-z0-9_][A-Za-z0-9_.+-]*\.whl")
 SDIST_FILE = matching("an sdist's file name", r"[A-Za-z0-9_][A-Za-z0-9_.+-]*\.(?:tar\.gz|zip)")

@@ -9,7 +9,7 @@ from typing import assert_never
 from spark_images.contents import archive_content, sdist_content, tree_content, wheel_content
 from spark_images.errors import ConfigError
 from spark_images.images import Image, WheelUse
-from spark_images.locks import WheelsLock
+from spark_images.locks import LockedWheel, WheelsLock
 from spark_images.pins import (
     ArchivePin,
     Content,
@@ -86,6 +86,12 @@ def installed_pin(image: Image, pins: Pins) -> RequirementsPin | None:
     return pin if isinstance(pin, RequirementsPin) else None
 
 
+def built_with(image: Image, pins: Pins) -> str:
+    """The wheels pin of what makes wheels of the image's sdists; "" where it has none."""
+    installed = installed_pin(image, pins)
+    return installed.build_with if installed and source_of(image, pins).sdists else ""
+
+
 def inputs_of(
     image: Image,
     target: Target,
@@ -97,15 +103,15 @@ def inputs_of(
     """All that build steps see of the pins. wheels: pin name -> lock. sources: what the source's own build fetches."""
     yield from compile_inputs(image, target, builder, pins, wheels, sources)
     if installed := installed_pin(image, pins):
-        taken = [wheel for wheel in wheels[installed.name].wheels if wheel.project not in image.compile.compiled]
-        for wheel in taken:
-            folder = "sdists" if wheel.is_sdist else "layers"
-            path = f"{folder}/{wheel.layer}/{wheel.filename}"
-            yield Input(path=path, content=wheel_content(installed.name, wheel))
-        if any(wheel.is_sdist for wheel in taken):
-            for tool in wheels[installed.build_with].wheels:
-                if tool.platform in (builder, "any"):
-                    yield Input(path=f"sdist-tools/{tool.filename}", content=wheel_content(installed.build_with, tool))
+        for wheel in wheels[installed.name].wheels:
+            if wheel.project not in image.compile.compiled:
+                folder = "sdists" if wheel.is_sdist else "layers"
+                path = f"{folder}/{wheel.layer}/{wheel.filename}"
+                yield Input(path=path, content=wheel_content(installed.name, wheel))
+    if name := built_with(image, pins):
+        for project in dict.fromkeys(tool.project for tool in wheels[name].wheels):
+            for tool in _wheels_of(project, builder, wheels[name], place=f"{image.path}: {name}"):
+                yield Input(path=f"sdist-tools/{tool.filename}", content=wheel_content(name, tool))
 
 
 def compile_inputs(
@@ -133,12 +139,16 @@ def compile_inputs(
 def _wheel_inputs(place: str, use: WheelUse, lock: WheelsLock, *, builder: str, platform: str) -> Iterable[Input]:
     for role, of, projects in (("builder", builder, use.builder), ("target", platform, use.target)):
         for project in projects:
-            fitting = (wheel for wheel in lock.wheels if wheel.platform in (of, "any") and not wheel.is_sdist)
-            found = [wheel for wheel in fitting if wheel.project == project]
-            if not found:
-                raise ConfigError(f"{place}: wheels: {use.pin}: {lock.path} has no wheel of `{project}` for {of}")
-            for wheel in found:
+            for wheel in _wheels_of(project, of, lock, place=f"{place}: wheels: {use.pin}"):
                 yield Input(path=f"wheels/{role}/{wheel.filename}", content=wheel_content(use.pin, wheel))
+
+
+def _wheels_of(project: str, platform: str, lock: WheelsLock, *, place: str) -> list[LockedWheel]:
+    fitting = (wheel for wheel in lock.wheels if wheel.platform in (platform, "any") and not wheel.is_sdist)
+    found = [wheel for wheel in fitting if wheel.project == project]
+    if not found:
+        raise ConfigError(f"{place}: {lock.path} has no wheel of `{project}` for {platform}")
+    return found
 
 
 def pin_names(image: Image, target: Target, pins: Pins) -> tuple[str, ...]:
@@ -146,12 +156,12 @@ def pin_names(image: Image, target: Target, pins: Pins) -> tuple[str, ...]:
     compiled = image.compile
     # Of a requirements pin some wheels take part, which stand among the inputs; the rest of it may move.
     wheels = (use.pin for use in compiled.wheels_for(target.name) if isinstance(pins[use.pin], WheelsPin))
-    installed = installed_pin(image, pins)
-    installs = (installed.name, *filter(None, (installed.build_with,))) if installed else ()
+    installs = (compiled.installs, built_with(image, pins))
     debs = (pin.name for pin in pins.pins if isinstance(pin, DebsPin) and (compiled.debs or image.runtime.debs))
     toolkit = compiled.toolkit(target.name)
     images = (compiled.image, image.runtime.image, toolkit.image if toolkit else "")
-    return tuple(dict.fromkeys((compiled.pin, *compiled.sources, *installs, *wheels, *debs, *filter(None, images))))
+    names = (compiled.pin, *compiled.sources, *installs, *wheels, *debs, *images)
+    return tuple(dict.fromkeys(filter(None, names)))
 
 
 def pins_in_words(image: Image, target: Target, pins: Pins) -> tuple[tuple[str, str], ...]:

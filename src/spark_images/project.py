@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, TypeVar
 from spark_images.errors import ConfigError, DriftError, UsageError, did_you_mean
 from spark_images.images import Image
 from spark_images.images_file import read_images
-from spark_images.ingredients import BUILD_SDISTS, installed_pin, source_of
+from spark_images.ingredients import BUILD_SDISTS, built_with, installed_pin, source_of
 from spark_images.locks import DebsLock, WheelsLock, read_debs_lock, read_wheels_lock
 from spark_images.pins import DebsPin, ImagePin, Pins, RequirementsPin, SdistPin, WheelsPin
 from spark_images.pins_file import read_pins
@@ -317,12 +317,12 @@ class Project:
     def _locked(self, image: Image, target: Target) -> Iterable[str]:
         uses = (use.pin for use in image.compile.wheels_for(target.name))
         installed = installed_pin(image, self.pins)
-        names = (installed.name, installed.build_with) if installed else ()
-        return dict.fromkeys((*uses, *filter(None, names)))
+        names = (*uses, installed.name if installed else "", built_with(image, self.pins))
+        return dict.fromkeys(filter(None, names))
 
     def script_digests(self, image: Image) -> dict[str, str]:
         """Name -> sha256 of what the image's build steps run; ConfigError where a script is not there."""
-        more = (BUILD_SDISTS,) if source_of(image, self.pins).sdists else ()
+        more = (BUILD_SDISTS,) if built_with(image, self.pins) else ()
         paths = {name: self.root / "scripts" / name for name in (*image.scripts, *more)}
         if missing := [name for name, path in paths.items() if not path.is_file()]:
             raise ConfigError(f"{image.path}: scripts: there is no file `scripts/{missing[0]}`")

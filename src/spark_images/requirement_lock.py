@@ -66,7 +66,8 @@ def resolve_requirements(
         version = files[project][0].version
         of = {"project": project, "version": version, "platform": pin.platform}
         if project in sdists:
-            _require_wheelless(pin, index.find_files(project), **of)
+            known = index.find_files(project)
+            _require_wheelless(pin, (one for one in known if _counts(one, pin)), **of)
             file = files[project][0]
         else:
             file = select_wheel(files[project], **of, python=pin.python)
@@ -153,10 +154,9 @@ def _solve(
     _write_lines(work / "constraints.txt", (*(f"{one.name}=={one.version}" for one in held), *met))
     _write_lines(work / "overrides.txt", (f"{one.name}=={one.version}" for one in pin.requirements.overrides))
     _write_lines(work / "excludes.txt", (*exclusions, *pin.base_torch))
-    # uv asks no build backend what is stated here. JSON's strings are TOML's.
+    # uv asks no build backend what is stated here, of any version: 1.0 is 1.0+local as well. JSON's strings are TOML's.
     stated = (
-        f"[[dependency-metadata]]\nname = {json.dumps(one.name)}\nversion = {json.dumps(one.version)}\n"
-        f"requires-dist = {json.dumps(one.requires)}"
+        f"[[dependency-metadata]]\nname = {json.dumps(one.name)}\nrequires-dist = {json.dumps(one.requires)}"
         for one in pin.requirements.sdists
     )
     _write_lines(work / "uv.toml", stated)
@@ -206,6 +206,10 @@ def _check(pin: RequirementsPin, files: Mapping[str, object]) -> None:
         raise ConfigError(
             f"pin `{pin.name}`: what its releases resolve to is not what {pin.requirements.path} wants", why=wrong
         )
+
+
+def _counts(file: IndexFile, pin: RequirementsPin) -> bool:
+    return not file.yanked and (file.uploaded is None or file.uploaded <= pin.exclude_newer)
 
 
 def _require_wheelless(

@@ -90,7 +90,7 @@ def _versions(section: Section, *, sdists: bool = False) -> tuple[Departure, ...
     return tuple(
         Departure(
             name=name,
-            version=(entry := section.section(name)).value("version", forms.VERSION),
+            version=(entry := section.section(name)).value("version", forms.RELEASE),
             requires=entry.values("requires", forms.REQUIREMENT, optional=True) if sdists else (),
             because=entry.value("because", forms.TEXT),
         )

@@ -40,15 +40,19 @@ from testinfra.host import Host
 
 
 def test_what_was_built_is_imported(inside: Host) -> None:
-    code = "import crcmod._crcfunext, omegaconf; print(omegaconf.OmegaConf.create({'a': '${b}', 'b': 7}).a)"
+    code = "import crcmod._crcfunext, farmhash, omegaconf; print(omegaconf.OmegaConf.create({'a': '${b}', 'b': 7}).a)"
     assert inside.check_output("python3 -c %s", code) == "7"
 '''
-# crcmod and antlr4's runtime were never released as wheels; the first is partly in C.
+# crcmod (C), pyfarmhash (C++) and antlr4's runtime 4.9 were never released as wheels for Linux.
 REQUIREMENTS = {
     "schema": 1,
-    "additions": {"crcmod": {"version": "1.7", "because": "it is partly in C"}},
+    "additions": {
+        "crcmod": {"version": "1.7", "because": "it is partly in C"},
+        "pyfarmhash": {"version": "0.4.0", "because": "it is in C++"},
+    },
     "sdists": {
         "crcmod": {"version": "1.7", "because": "there is no wheel"},
+        "pyfarmhash": {"version": "0.4.0", "because": "there is none for Linux"},
         "antlr4-python3-runtime": {"version": "4.9.3", "requires": [], "because": "there is no wheel of 4.9"},
     },
     "layers": {"all": ["*"]},
@@ -60,7 +64,7 @@ DIGESTS: dict[str, str] = {}  # platform -> what the engine that was first has m
 
 @pytest.fixture(params=MACHINES)
 def project(request: pytest.FixtureRequest, tmp_path: Path) -> Pipeline:
-    """The image `app` for each architecture: omegaconf, its wheels, and two sdists."""
+    """The image `app` for each architecture: omegaconf, its wheels, and three sdists."""
     arch: str = request.param
     if (HERE, arch) == ("arm64", "amd64"):
         pytest.skip("no cross compiler from arm64 to amd64 is pinned")
@@ -76,7 +80,7 @@ def project(request: pytest.FixtureRequest, tmp_path: Path) -> Pipeline:
     (root / "images/app/tests/test_app.py").write_text(TESTS)
     (root / "images/app/requirements.yaml").write_text(json.dumps(REQUIREMENTS))
     image = {
-        **{"schema": 1, "description": "two sdists", "licenses": "MIT", "source-url": "https://example.org/app"},
+        **{"schema": 1, "description": "some sdists", "licenses": "MIT", "source-url": "https://example.org/app"},
         **{"template": "app.Dockerfile.j2", "scripts": ["step", "prove_isolation", "install_wheels"]},
         **{"supports": {"here": ["debian"]}},
         "compile": {
@@ -121,13 +125,16 @@ def test_wheels_of_sdists_are_built_for_the_target(project: Pipeline, engine: En
     assert {path for path in plan["inputs"] if path.startswith("sdists/")} == {
         "sdists/all/antlr4-python3-runtime-4.9.3.tar.gz",
         "sdists/all/crcmod-1.7.tar.gz",
+        "sdists/all/pyfarmhash-0.4.0.tar.gz",
     }
     (record,) = read_records(project.cache / "records")
     layout = read_layout(project.cache / "images" / record.plan_id)
     files = {entry.path: entry for entry in walk_files(layout)}
-    (extension,) = (path for path in files if path.startswith(f"{SITE}/crcmod/_crcfunext"))
-    with files[extension].open() as stream:
-        assert ELFFile(stream)["e_machine"] == MACHINES[plan["platform"].removeprefix("linux/")]
+    extensions = [path for path in files if path.startswith((f"{SITE}/crcmod/_crcfunext", f"{SITE}/farmhash."))]
+    assert len(extensions) == 2
+    for extension in extensions:
+        with files[extension].open() as stream:
+            assert ELFFile(stream)["e_machine"] == MACHINES[plan["platform"].removeprefix("linux/")]
     assert f"{SITE}/antlr4/Parser.py" in files
     for words in (["audit", "app"], ["test", "app", "--engine", engine.name]):
         ended = project(*words)
@@ -152,5 +159,5 @@ def test_the_page_is_followed_with_the_pins_of_vllm(tmp_path: Path) -> None:
     printed = follow(PAGE, folder, environment(tmp_path / "cache"), SECTION)
     plan = json.loads(printed["./noxw -s plan-vllm -- --from wheel"])
     assert "sdists/python/antlr4-python3-runtime-4.9.3.tar.gz" in plan["inputs"]
-    assert "build_sdists arm64 /build/layers" in plan["dockerfile"]
+    assert "build_sdists 3.11 arm64 /build/layers" in plan["dockerfile"]
     assert hashlib.sha256((ROOT / "scripts/build_sdists").read_bytes()).hexdigest() == plan["scripts"]["build_sdists"]

@@ -19,6 +19,7 @@ from spark_images.bisect.subject import change_set, line_of_one, line_of_pin, li
 from spark_images.cache import Cache
 from spark_images.errors import ConfigError, UsageError
 from spark_images.pin_rules import refusals, required_together
+from spark_images.pins import RequirementsPin
 from spark_images.pins_edit import edit_pin
 from spark_images.project import Project
 from spark_images.repin import ToText, ToValues, edit_project, materialise, stale_locks
@@ -121,6 +122,31 @@ def test_a_revision_is_made_as_it_was_and_the_clone_is_not_touched(
     assert materialise(moves, project.root, folder, upstream=upstream, on_line=print) == 0
     assert Project(folder).pins["extra"].version == "2"  # type: ignore[union-attr]
     assert digest_of_project(project.root) == before
+
+
+def test_the_requirements_of_a_revision_go_with_its_pin(
+    project: Project, cache: Cache, upstream: Upstream, tmp_path: Path
+) -> None:
+    """With those of another one its pin could be a mistake: sdists without what builds them."""
+    file, pins = project.root / "images/requirements.yaml", project.root / "pins.yaml"
+    file.write_text("schema: 1\nlayers: {all: ['*']}\n")
+    with pins.open("a") as text:
+        text.write(
+            "wheels: {kind: requirements, for: [extra], requirements: images/requirements.yaml, platform: linux/arm64,"
+            " lock: images/wheels.lock, python: '3.11', exclude-newer: 2026-11-20T00:00:00Z}\n"
+            "frontend: {kind: wheels, version: '1', lock: images/frontend.lock, platforms: [linux/amd64],"
+            " packages: [build==1.6.1]}\n"
+        )
+    first = commit(project)
+    file.write_text(f"{file.read_text()}sdists: {{extra: {{version: '2', because: no wheel}}}}\n")
+    pins.write_text(pins.read_text().replace("exclude-newer:", "build-with: frontend, exclude-newer:"))
+    commit(project)
+    end = state(project, first, cache)
+    (folder := tmp_path / "work").mkdir()
+    move = end.move(Project(project.root).pins["wheels"])
+    wheels = edit_project([move], project.root, folder, upstream=upstream).pins["wheels"]
+    assert isinstance(wheels, RequirementsPin)
+    assert (wheels.build_with, wheels.requirements.sdists) == ("", ())
 
 
 def test_a_revision_whose_locks_are_older_than_their_digest_needs_no_resolving(

@@ -7,12 +7,14 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from values import CONFIG, DEBS, GB10, HELLO, HELLO_PIN, PINS, WHEELS, toy_plan
+from values import CONFIG, DEBS, GB10, HELLO, HELLO_PIN, PINS, REQUIREMENTS_PIN, WHEELS, toy_plan, wheel
 
+from spark_images.errors import ConfigError
 from spark_images.images import Toolkit
-from spark_images.pins import ArchivePin, ImagePin, UrlRoute
-from spark_images.plan import image_config
+from spark_images.pins import ArchivePin, ImagePin, UrlRoute, WheelsPin
+from spark_images.plan import Plan, image_config
 from spark_images.plan_changes import differences
+from spark_images.requirements import Departure
 
 
 def test_the_id_is_that_of_equal_inputs_every_time() -> None:
@@ -71,6 +73,46 @@ def test_a_further_source_may_be_a_file_at_an_address() -> None:
     made = toy_plan(image=image, pins=replace(PINS, pins=(*PINS.pins, fix)))
     assert {entry.path: entry.content.digest for entry in made.inputs}["sources/fix.patch"] == f"sha256:{'f' * 64}"
     assert dict(made.pins)["fix"] == f"1 sha256:{'f' * 64}"
+
+
+def plan_with_an_sdist(*tools: str, compiled: tuple[str, ...] = ()) -> Plan:
+    """`app` is installed from its sdist, which the pin `frontend` builds. tools: platforms of that pin's wheels."""
+    sdist = Departure(name="app", version="1.0", because="no wheel")
+    pin = replace(
+        REQUIREMENTS_PIN,
+        build_with="frontend",
+        requirements=replace(REQUIREMENTS_PIN.requirements, sdists=(sdist,)),
+    )
+    frontend = WheelsPin(name="frontend", line=9, version="1", lock="f.lock", platforms=(), packages=("build==13",))
+    locked = replace(
+        WHEELS.wheels[0], project="app", version="1.0", filename="app-1.0.tar.gz", platform="any", layer="rest"
+    )
+    image = replace(HELLO, compile=replace(HELLO.compile, wheels=(), pin=pin.name, compiled=compiled))
+    wheels = {
+        pin.name: replace(WHEELS, wheels=(locked,)),
+        "frontend": replace(WHEELS, wheels=tuple(wheel("build", platform) for platform in tools)),
+    }
+    return toy_plan(image=image, pins=replace(PINS, pins=(*PINS.pins, pin, frontend)), wheels=wheels)
+
+
+def test_an_sdist_comes_with_what_builds_it_on_the_builder() -> None:
+    made = plan_with_an_sdist("linux/amd64", "linux/arm64")
+    assert [entry.path for entry in made.inputs] == [
+        "sdist-tools/build-13-py3-none-manylinux_2_17_x86_64.whl",
+        "sdists/rest/app-1.0.tar.gz",
+    ]
+    assert "frontend" in dict(made.pins)
+
+
+def test_what_is_compiled_all_the_same_needs_nothing_that_builds_sdists() -> None:
+    made = plan_with_an_sdist("linux/amd64", compiled=("app",))
+    assert made.inputs == ()
+    assert "frontend" not in dict(made.pins)
+
+
+def test_what_builds_sdists_has_to_run_on_the_builder() -> None:
+    with pytest.raises(ConfigError, match="has no wheel of `build` for linux/amd64"):
+        plan_with_an_sdist("linux/arm64")
 
 
 def test_a_native_build_takes_no_cross_compiler() -> None:

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import pytest
 from file_server import FileServer
@@ -300,6 +301,24 @@ def test_an_sdist_of_which_there_is_a_wheel_that_fits_is_a_mistake(
         "images/app/requirements.yaml: sdists: `only-sdist` 1.0 has a wheel for linux/arm64:"
         " `only_sdist-1.0-py3-none-any.whl`"
     )
+
+
+@pytest.mark.parametrize("more", [{"day": 21}, {"yanked": True}])
+def test_a_wheel_that_does_not_count_is_none(index: Index, tmp_path: Path, more: dict[str, Any]) -> None:
+    index.add("only-sdist", "only_sdist-1.0.tar.gz")
+    index.add("only-sdist", "only_sdist-1.0-py3-none-any.whl", **more)
+    index.put("app", "2.0", "only-sdist")
+    sdist = replace(ONLY_SOURCE, requires=())
+    pin = replace(with_requirements(sdists=(sdist,), layers=FLAT), packages=("app==2.0",))
+    assert [wheel.filename for wheel in resolve(index, pin, tmp_path) if wheel.is_sdist] == ["only_sdist-1.0.tar.gz"]
+
+
+def test_no_code_of_a_local_version_runs_either(index: Index, tmp_path: Path) -> None:
+    index.add("only-sdist", "only_sdist-1.0+cu13.tar.gz")
+    index.put("app", "2.0", "only-sdist")
+    sdist = replace(ONLY_SOURCE, requires=())
+    pin = replace(with_requirements(sdists=(sdist,), layers=FLAT), packages=("app==2.0",))
+    assert versions(resolve(index, pin, tmp_path)) == {"app": "2.0", "only-sdist": "1.0+cu13"}
 
 
 def test_where_wheels_are_not_what_lacks_nobody_speaks_of_them(index: Index, tmp_path: Path) -> None:

@@ -75,6 +75,11 @@ def test_a_refusal_says_why(file: Path) -> None:
         ("exclusions: {a: ''}\n" + LAYERS, "2: exclusions.a: expected a line of text"),
         ("constraints: {a: {version: '1'}}\n" + LAYERS, "2: constraints.a.because: missing; expected a line of text"),
         ("overrides: {a: {version: '>=1', because: x}}\n" + LAYERS, "2: overrides.a.version: expected a version of"),
+        ("sdists: {a: {version: abc, because: x}}\n" + LAYERS, "2: sdists.a.version: expected a version of a Python"),
+        (
+            "sdists: {a: {version: '1', requires: ['>x'], because: x}}\n" + LAYERS,
+            "2: sdists.a.requires[0]: expected what a distribution asks for",
+        ),
         ("without: {../a: x}\n" + LAYERS, "2: without.../a: expected a relative path"),
         ("", "1: layers: missing"),
     ],

@@ -10,6 +10,7 @@ import re
 import struct
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
+from email.parser import HeaderParser
 from typing import Any
 
 from packaging.utils import canonicalize_name, parse_wheel_filename
@@ -30,14 +31,13 @@ def distributions(texts: Mapping[str, str]) -> tuple[Distribution, ...]:
 
 
 def _distribution(info: str, texts: Mapping[str, str]) -> Distribution:
-    head = texts[f"{info}/METADATA"].partition("\n\n")[0]
-    said = dict(re.findall(r"(?m)^(Name|Version):[ \t]*(\S+)", head))
+    said = HeaderParser().parsestr(texts[f"{info}/METADATA"])
     return Distribution(
-        name=canonicalize_name(said.get("Name", "")),
-        version=said.get("Version", ""),
+        name=canonicalize_name(said.get("Name", "").strip()),
+        version=said.get("Version", "").strip(),
         info=info,
         files=tuple(_recorded(texts.get(f"{info}/RECORD", ""), posixpath.dirname(info))),
-        requires=tuple(re.findall(r"(?m)^Requires-Dist:[ \t]*(\S.*?)[ \t\r]*$", head)),
+        requires=tuple(" ".join(text.split()) for text in said.get_all("Requires-Dist", ())),
         entry_points=tuple(_console_scripts(texts.get(f"{info}/entry_points.txt", ""))),
     )
 

@@ -6,6 +6,7 @@ import re
 from collections import defaultdict
 from collections.abc import Iterator
 
+from packaging.markers import UndefinedComparison, UndefinedEnvironmentName
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
 from packaging.version import InvalidVersion, Version
@@ -128,11 +129,11 @@ def requirement_unmet(subject: Subject) -> Iterator[str]:
         for text in distribution.requires:
             try:
                 asked = Requirement(text)
-            except InvalidRequirement:
-                yield f"{distribution.info}: {_named(distribution)} asks for `{text}`, which nobody understands"
-                continue
+                applies = asked.marker is None or asked.marker.evaluate(_world(subject, distribution))
+            except (InvalidRequirement, UndefinedComparison, UndefinedEnvironmentName):
+                continue  # old and wrong spellings, of which the solver made what it could
             name = canonicalize_name(asked.name)
-            if name in subject.departed or (asked.marker and not asked.marker.evaluate(_world(subject, distribution))):
+            if name in subject.departed or not applies:
                 continue
             if name not in found:
                 yield f"{distribution.info}: {_named(distribution)} asks for `{text}`, and there is none"

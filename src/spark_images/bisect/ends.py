@@ -49,19 +49,21 @@ class PinEnd:
 
 @dataclass(frozen=True, kw_only=True)
 class StateEnd:
-    """A state of all pins. pins: name -> plan.describe_pin's words for it; blocks and locks: of a pins.yaml."""
+    """A state of all pins. pins: name -> plan.describe_pin's words for it; blocks, locks, beside: of a pins.yaml."""
 
     name: str
     pins: Mapping[str, str]
     commit: str = ""  # of a git revision
     blocks: Mapping[str, str] = field(default_factory=dict)
     locks: Mapping[str, tuple[tuple[str, str], ...]] = field(default_factory=dict)
+    beside: Mapping[str, tuple[tuple[str, str], ...]] = field(default_factory=dict)  # what goes with a pin that moves
     reference: Reference | None = None
 
     def move(self, pin: Pin) -> Move:
         """What makes a pin what it is at this end."""
         if pin.name in self.blocks:
-            return ToText(pin=pin.name, block=self.blocks[pin.name], files=self.locks.get(pin.name, ()))
+            files = (*self.locks.get(pin.name, ()), *self.beside.get(pin.name, ()))
+            return ToText(pin=pin.name, block=self.blocks[pin.name], files=files)
         return _described(pin, self.pins[pin.name])
 
 
@@ -91,8 +93,11 @@ def state_of_files(root: Path, *, name: str, commit: str = "") -> StateEnd:
     """
     pins = read_pins(root / "pins.yaml")
     text = (root / "pins.yaml").read_text(encoding="utf-8")
-    locks = {}
+    locks, beside = {}, {}
     for pin in pins.pins:
+        if isinstance(pin, RequirementsPin):
+            file = Path(pin.requirements.path)
+            beside[pin.name] = ((str(file.relative_to(root)), file.read_text(encoding="utf-8")),)
         path = getattr(pin, "lock", "")
         if path and (root / path).is_file():
             lock = (root / path).read_text(encoding="utf-8")
@@ -103,6 +108,7 @@ def state_of_files(root: Path, *, name: str, commit: str = "") -> StateEnd:
         pins={pin.name: describe_pin(pin) for pin in pins.pins},
         blocks={pin.name: pin_block(text, pin.name) for pin in pins.pins},
         locks=locks,
+        beside=beside,
     )
 
 
