@@ -1,4 +1,4 @@
-"""Triton kernels compile for this GPU with the ptxas that TRITON_PTXAS_PATH names, and compute the right answer."""
+"""Triton kernels compile for this GPU with the ptxas that Triton takes for it, and compute the right answer."""
 
 from __future__ import annotations
 
@@ -11,11 +11,12 @@ from check import Check, Red, module, run
 from compare import product_bound, same, within
 
 LIMIT_S = 180
-# Which variable Triton reads depends on its version and the GPU: since 3.5 Blackwell has a ptxas of its own.
-VARIABLES = ("TRITON_PTXAS_PATH", "TRITON_PTXAS_BLACKWELL_PATH")
-# A ptxas that notes that it was called, then does what it was called for.
+# What Triton reads, and what it brings where nothing is set. Which of the two it takes depends on its version and the GPU:
+# since 3.6 there is a ptxas for Blackwell, and TRITON_PTXAS_PATH is not read for that.
+PROGRAMS = {"TRITON_PTXAS_PATH": "ptxas", "TRITON_PTXAS_BLACKWELL_PATH": "ptxas-blackwell"}
+# A ptxas that notes who was called for what, then does it.
 NOTED = """#!/bin/sh
-echo "$*" >>'{log}'
+echo '{ptxas}' "$*" >>'{log}'
 exec '{ptxas}' "$@"
 """
 
@@ -25,17 +26,14 @@ def body(check: Check) -> None:
     torch, triton = module("torch"), module("triton")
     check.gpu(2)
     check.facts["triton"] = triton.__version__
-    asked = os.environ.get("TRITON_PTXAS_PATH", "")
-    check.facts["ptxas"] = asked or "Triton's own: TRITON_PTXAS_PATH is not set"
-    if asked and not os.access(asked, os.X_OK):
-        raise Red(f"TRITON_PTXAS_PATH names `{asked}`, which is no program here")
+    programs = programs_of(Path(triton.__file__).parent)
     with tempfile.TemporaryDirectory(dir=check.options.work) as folder:
         log = Path(folder) / "ptxas.log"
-        if asked:
-            noting = Path(folder) / "ptxas"
-            noting.write_text(NOTED.format(log=log, ptxas=os.environ.get(VARIABLES[1]) or asked))
+        for variable, program in programs.items():
+            noting = Path(folder) / PROGRAMS[variable]
+            noting.write_text(NOTED.format(log=log, ptxas=program))
             noting.chmod(noting.stat().st_mode | stat.S_IXUSR)
-            os.environ |= dict.fromkeys(VARIABLES, str(noting))
+            os.environ[variable] = str(noting)
         os.environ["TRITON_CACHE_DIR"] = f"{folder}/cache"
         import kernels_in_triton
 
@@ -55,9 +53,24 @@ def body(check: Check) -> None:
         check.facts["results"] = [within("Triton bf16 product", got, exact, bound)]
         calls = [line for line in log.read_text().splitlines() if "--gpu-name" in line] if log.exists() else []
         names = {word for line in calls for word in line.split() if word.startswith(("--gpu-name=", "sm_"))}
+        check.facts["ptxas"] = sorted({line.split()[0] for line in calls})
         check.facts["ptxas_calls"], check.facts["ptxas_architectures"] = len(calls), sorted(names)
-    if asked and not calls:
-        raise Red(f"Triton compiled without the ptxas that TRITON_PTXAS_PATH names, `{asked}`")
+    if not calls:
+        raise Red(
+            f"Triton compiled with none of the ptxas that it has to take: {', '.join(programs.values()) or 'none'}"
+        )
+
+
+def programs_of(triton: Path) -> dict[str, str]:
+    """Variable -> the program that stands behind it: the one that it names, or else the one below Triton's own folder."""
+    found = {}
+    for variable, name in PROGRAMS.items():
+        named, own = os.environ.get(variable, ""), triton / "backends/nvidia/bin" / name
+        if named and not os.access(named, os.X_OK):
+            raise Red(f"{variable} names `{named}`, which is no program here")
+        if named or own.is_file():
+            found[variable] = named or str(own)
+    return found
 
 
 if __name__ == "__main__":

@@ -156,11 +156,11 @@ def pin_names(image: Image, target: Target, pins: Pins) -> tuple[str, ...]:
     compiled = image.compile
     # Of a requirements pin some wheels take part, which stand among the inputs; the rest of it may move.
     wheels = (use.pin for use in compiled.wheels_for(target.name) if isinstance(pins[use.pin], WheelsPin))
-    installs = (compiled.installs, built_with(image, pins))
+    installing = (compiled.installs, built_with(image, pins))
     debs = (pin.name for pin in pins.pins if isinstance(pin, DebsPin) and (compiled.debs or image.runtime.debs))
     toolkit = compiled.toolkit(target.name)
     images = (compiled.image, image.runtime.image, toolkit.image if toolkit else "")
-    names = (compiled.pin, *compiled.sources, *installs, *wheels, *debs, *images)
+    names = (compiled.pin, *compiled.sources, *installing, *wheels, *debs, *images)
     return tuple(dict.fromkeys(filter(None, names)))
 
 

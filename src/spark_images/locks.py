@@ -95,7 +95,7 @@ def made_from(pin: WheelsPin | RequirementsPin | DebsPin) -> str:
                 "layers": [[layer.name, *sorted(layer.projects)] for layer in pin.requirements.layers],
             }
             if pin.requirements.sdists:
-                source["sdists"] = {one.name: [one.version, *one.requires] for one in pin.requirements.sdists}
+                source["sdists"] = {one.name: [one.version, *sorted(one.requires)] for one in pin.requirements.sdists}
             if pin.base:
                 source["provided"] = dict(pin.provided)
         case _:

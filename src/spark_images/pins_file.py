@@ -70,7 +70,7 @@ def read_pins(path: Path) -> Pins:
                 section.refuse("python", f"`{base}` has Python {provides['python']}")
             provided = tuple(one for one in provides.items() if one[0] not in ("cuda", "python"))
             for name, version in provided:
-                if not _is_python_version(version):
+                if forms.RELEASE.read(version) is None:
                     section.refuse("on", f"`{base}` provides {name} {version}, which is no version of a Python project")
             pins[pins.index(pin)] = replace(pin, packages=packages, build_with=build_with, base=base, provided=provided)
         return Pins(path=str(path), pins=tuple(pins))
@@ -179,16 +179,6 @@ def _check_sdists(pin: RequirementsPin, tools: WheelsPin | None, section: Sectio
         section.refuse("build-with", f"{path} has no sdists, so there is nothing to build")
     elif FRONTEND not in (package.partition("==")[0] for package in tools.packages):
         section.refuse("build-with", f"`{tools.name}` has no `{FRONTEND}`, the program that makes wheels of sdists")
-
-
-def _is_python_version(text: str) -> bool:
-    from packaging.version import InvalidVersion, Version
-
-    try:
-        Version(text)
-    except InvalidVersion:
-        return False
-    return True
 
 
 def _read_requirements(section: Section, root: Path) -> Requirements:

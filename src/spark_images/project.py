@@ -277,13 +277,15 @@ class Project:
 
         By the pins alone: of a lock that is not made yet, or another machine, there is nothing to say then.
         """
-        from spark_images.together import releases_in, require_env, require_together
+        from spark_images.together import releases_in, require_env, require_flashinfer_env, require_together
 
         found = self.refusals(image, target, base)
         require_together(found, title=f"{image.name} for {target.name} on {base}")
         release = releases_in(image.on(base), self.pins).get("vllm")
         if release and self.checker:
             require_env(image, base, release, self.checker)
+        if self.facts:
+            require_flashinfer_env(image, target, base, pins=self.pins, facts=self.facts)
 
     def sources_of(self, image: Image) -> SourcesLock | None:
         """What the build of the image's own source fetches, where that is known."""
@@ -325,7 +327,8 @@ class Project:
         more = (BUILD_SDISTS,) if built_with(image, self.pins) else ()
         paths = {name: self.root / "scripts" / name for name in (*image.scripts, *more)}
         if missing := [name for name, path in paths.items() if not path.is_file()]:
-            raise ConfigError(f"{image.path}: scripts: there is no file `scripts/{missing[0]}`")
+            why = ("it makes wheels of the sdists",) if missing[0] in more else ()
+            raise ConfigError(f"{image.path}: scripts: there is no file `scripts/{missing[0]}`", why=why)
         return {name: hashlib.sha256(path.read_bytes()).hexdigest() for name, path in paths.items()}
 
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from spark_images.errors import TemplateError
 from spark_images.imageconfig import ImageConfig
 from spark_images.images import Image
-from spark_images.ingredients import Source
+from spark_images.ingredients import BUILD_SDISTS, Source
 from spark_images.targets import Target
 
 
@@ -38,7 +38,7 @@ def render_dockerfile(
     environment.filters["quoted"] = quoted
     environment.filters["exec_form"] = exec_form
     try:
-        return environment.get_template(image.template).render(
+        text = environment.get_template(image.template).render(
             image=image,
             target=target,
             base=base,
@@ -59,6 +59,12 @@ def render_dockerfile(
             f"templates/{_failing_place(err, image.template)}: {err.message}",
             hint="a template sees `image`, `target`, `base`, `source`, `config`, `epoch`, `toolkit` and `command`",
         ) from err
+    if source.sdists and BUILD_SDISTS not in text:
+        raise TemplateError(
+            f"templates/{image.template}: no step makes wheels of {', '.join(source.sdists)}, which come as sdists",
+            hint="let `stages.install` lay the wheels out, as templates/wheels.Dockerfile.j2 does",
+        )
+    return text
 
 
 def quoted(value: str) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from packaging.requirements import Requirement
 from packaging.version import Version
 
-from spark_images.compat.build import traps_of
+from spark_images.compat.build import flashinfer_variables, traps_of
 from spark_images.compat.check import Refusal, check
 from spark_images.compat.facts import Facts, Trap
 from spark_images.compat.release import FlashinferRelease, VllmRelease, flashinfer_release, vllm_release
@@ -98,6 +98,25 @@ def require_env(image: Image, base: str, release: str, checker: Checker) -> None
     """Raise ConfigError where the image on that base sets a variable that its release of vLLM does not know."""
     if found := checker.variables(release, dict(image.on(base).runtime.env)):
         raise ConfigError(f"{image.path}: runtime.env: {found[0]} (base `{base}`)", why=found[1:])
+
+
+def require_flashinfer_env(image: Image, target: Target, base: str, *, pins: Pins, facts: Facts) -> None:
+    """Raise ConfigError where an image that runs FlashInfer is not told what that release has to be told."""
+    releases = releases_in(image.on(base), pins)
+    gpu = parse_arch(target.compute_capability).capability if target.compute_capability else None
+    if _VLLM not in releases or _FLASHINFER not in releases or gpu not in dict(facts.flashinfer.arch_lists):
+        return
+    release, env = flashinfer_release(facts.flashinfer, releases[_FLASHINFER]), dict(image.on(base).runtime.env)
+    wrong = [
+        f"`{one.name}` has to be `{one.value}` and is {f'`{env[one.name]}`' if one.name in env else 'not set'}: "
+        f"{one.because} ({one.source})"
+        for one in flashinfer_variables(facts.flashinfer, release, gpu=gpu, at_run_time=True)
+        if env.get(one.name) != one.value
+    ]
+    if wrong:
+        raise ConfigError(
+            f"{image.path}: runtime.env: flashinfer {release.version}: {wrong[0]} (base `{base}`)", why=wrong[1:]
+        )
 
 
 def unverified(found: Iterable[Refusal]) -> tuple[str, ...]:

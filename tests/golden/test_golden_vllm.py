@@ -44,20 +44,23 @@ VLLM, FLASHINFER = "vllm", "flashinfer-python"
 SDIST = ("released", "sha256")  # what is recorded of one
 RENDERED = (
     *((release, "debian") for release in ("0.17.1", "0.19.1", "0.20.2", "0.22.1", "0.28.0", "0.33.0")),
-    *((release, "ngc") for release in ("0.19.1", "0.20.2", "0.33.0")),
+    *((release, "ngc") for release in ("0.17.1", "0.19.1", "0.20.2", "0.22.1", "0.28.0", "0.33.0")),
 )
 CPU_TORCH = "the wheel of torch 2.10.0 on PyPI for linux/arm64 is for CPUs only"
 NO_RUST = "vllm {} is built with setuptools-rust>=1.9.0, and none takes part in this build"
 NO_GRPC = "vllm 0.17.1 is built with grpcio-tools==1.78.0, and none takes part in this build"
 OLD_GCC = "vllm 0.33.0 needs GCC 13 or newer, and base debian has 12.2.0"
-OLD_TORCH = "vllm 0.33.0 needs torch 2.11 or newer, and base ngc 26.01 has torch 2.10.0a0+a36e1d39eb.nv26.01.42222806"
+OLD_TORCH = "vllm {} needs torch 2.11 or newer, and base ngc 26.01 has torch 2.10.0a0+a36e1d39eb.nv26.01.42222806"
 REFUSED = {
     ("0.17.1", "debian"): (CPU_TORCH, NO_GRPC),
     ("0.19.1", "debian"): (CPU_TORCH,),
     ("0.22.1", "debian"): (NO_RUST.format("0.22.1"),),
     ("0.28.0", "debian"): (NO_RUST.format("0.28.0"),),
     ("0.33.0", "debian"): (OLD_GCC, NO_RUST.format("0.33.0")),
-    ("0.33.0", "ngc"): (OLD_TORCH, NO_RUST.format("0.33.0")),
+    ("0.17.1", "ngc"): (NO_GRPC,),
+    ("0.22.1", "ngc"): (NO_RUST.format("0.22.1"),),
+    ("0.28.0", "ngc"): (OLD_TORCH.format("0.28.0"), NO_RUST.format("0.28.0")),
+    ("0.33.0", "ngc"): (OLD_TORCH.format("0.33.0"), NO_RUST.format("0.33.0")),
 }
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from audited import KERNELS, LIBS, SERVER, SITE, TARGET, audit, auditor, distribution, executable, program, write_image
 from gpu_code import gpu_library
-from raw_layouts import file, folder, hardlink, item, symlink
+from raw_layouts import Item, file, folder, hardlink, item, symlink
 
 from spark_images.audit.collect import subject_of
 from spark_images.audit.contents import secret_in
@@ -256,6 +256,34 @@ def test_ptxas_that_the_environment_names_replaces_an_old_one(tmp_path: Path) ->
     assert ids(tmp_path / "2", gone) == {"cuda.ptxas-too-old"}
 
 
+def triton(blackwell: bytes) -> dict[str, Item | bytes | None]:
+    """Its two programs: the first knows sm_90."""
+    both = {"opt/triton/ptxas": b"\0sm_90\0", "opt/triton/ptxas-blackwell": blackwell}
+    return {path: executable(path, program() + known) for path, known in both.items()}
+
+
+@pytest.mark.parametrize(
+    ("blackwell", "env", "found"),
+    [
+        (b"\0sm_90\0", "TRITON_PTXAS_PATH", {"cuda.ptxas-too-old"}),  # which stands for the other one
+        (b"\0sm_90\0", "TRITON_PTXAS_BLACKWELL_PATH", set()),
+        (b"\0sm_121a\0", "TRITON_PTXAS_PATH", set()),
+        (b"\0sm_121a\0", "HOME", set()),
+    ],
+)
+def test_of_tritons_two_programs_the_one_for_this_gpu_counts(
+    tmp_path: Path, blackwell: bytes, env: str, found: set[str]
+) -> None:
+    assert ids(tmp_path, triton(blackwell), settings={"Env": [f"{env}=/opt/cuda/bin/ptxas"]}) == found
+
+
+def test_for_an_older_gpu_tritons_first_program_counts(tmp_path: Path) -> None:
+    target = replace(TARGET, compute_capability="9.0a")
+    found = audit(tmp_path, triton(b"\0sm_90a\0"), about={"target": target}, settings={"Env": ["HOME=/tmp"]}).findings
+    texts = [finding.text for finding in found if finding.check.id == "cuda.ptxas-too-old"]
+    assert texts == [f"{path}: does not know sm_90a" for path in ("/opt/cuda/bin/ptxas", "/opt/triton/ptxas")]
+
+
 def test_ptxas_that_is_named_and_too_old_is_said_once(tmp_path: Path) -> None:
     result = audit(tmp_path, {"opt/cuda/bin/ptxas": executable("opt/cuda/bin/ptxas", program() + b"\0sm_90\0")})
     assert len(result.findings) == 1
@@ -334,6 +362,12 @@ def test_a_preview_of_a_release_in_the_image_below_counts_as_that_release(
     files = {**distribution("numpy", "2.1.0a0+nv"), **distribution("other", requires=(asked,))}
     about = {"locked": (("other", "1.0"),), "stands_on": True, "given": (("numpy", "2.1.0a0"),)}
     assert ids(tmp_path, files, about=about) == expected
+
+
+def test_triton_may_go_by_the_name_that_nvidia_gives_it(tmp_path: Path) -> None:
+    files = {**distribution("pytorch-triton", "3.6.0+git1"), **distribution("other", requires=("triton>=3.6",))}
+    about = {"locked": (("other", "1.0"),), "stands_on": True, "given": (("triton", "3.6.0"),)}
+    assert ids(tmp_path, files, about=about) == set()
 
 
 def test_a_version_that_is_none_meets_no_requirement(tmp_path: Path) -> None:

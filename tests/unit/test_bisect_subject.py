@@ -143,6 +143,11 @@ def test_the_requirements_of_a_revision_go_with_its_pin(
     commit(project)
     end = state(project, first, cache)
     (folder := tmp_path / "work").mkdir()
+    assert list(change_set(end, state(project, "HEAD", cache), pins=Project(project.root).pins).moves) == ["wheels"]
+    file.write_text(f"{file.read_text()}without: {{a.py: of no use}}\n")
+    commit(project)
+    before, after = (state(project, text, cache) for text in ("HEAD^", "HEAD"))
+    assert list(change_set(before, after, pins=Project(project.root).pins).moves) == ["wheels"]
     move = end.move(Project(project.root).pins["wheels"])
     wheels = edit_project([move], project.root, folder, upstream=upstream).pins["wheels"]
     assert isinstance(wheels, RequirementsPin)

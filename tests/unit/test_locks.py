@@ -340,6 +340,11 @@ def test_the_order_in_which_a_pin_lists_things_does_not_make_its_lock_stale() ->
     turned = replace(DEBIAN_PIN, sets=DEBIAN_PIN.sets[::-1])
     assert made_from(turned) == made_from(DEBIAN_PIN)
     assert made_from(replace(PIN, packages=PIN.packages[::-1], platforms=PIN.platforms[::-1])) == made_from(PIN)
+    one, other = (
+        with_requirements(sdists=(Departure(name="a", version="1", requires=requires, because=""),))
+        for requires in (("b", "c"), ("c", "b"))
+    )
+    assert made_from(one) == made_from(other)
 
 
 @pytest.mark.parametrize(

@@ -19,6 +19,7 @@ import flashinfer_attention
 import fp4_gemm
 import numpy as np
 import pytest
+import triton_kernel
 from check import Check, Red
 from compare import product_bound, same, within
 
@@ -244,3 +245,27 @@ def test_library_that_runs_in_this_process_is_told_from_one_that_lies_there(tmp_
     ctypes.CDLL(str(tmp_path / "used.so"))
     assert flashinfer_attention.loaded(tmp_path) == ["used"]
     assert flashinfer_attention.loaded(tmp_path / "absent") == []
+
+
+# --- Triton -----------------------------------------------------------------------------------------------------------
+
+
+def test_each_ptxas_of_triton_is_the_one_that_is_named_or_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in triton_kernel.PROGRAMS:
+        monkeypatch.delenv(name, raising=False)
+    assert triton_kernel.programs_of(tmp_path) == {}
+    own, named = tmp_path / "backends/nvidia/bin", tmp_path / "named"
+    own.mkdir(parents=True)
+    for path in (own / "ptxas", own / "ptxas-blackwell", named):
+        path.write_text("#!/bin/sh\n")
+        path.chmod(0o755)
+    monkeypatch.setenv("TRITON_PTXAS_PATH", str(named))
+    assert triton_kernel.programs_of(tmp_path) == {
+        "TRITON_PTXAS_PATH": str(named),
+        "TRITON_PTXAS_BLACKWELL_PATH": str(own / "ptxas-blackwell"),
+    }
+    named.chmod(0o644)
+    with pytest.raises(Red, match="which is no program here"):
+        triton_kernel.programs_of(tmp_path)

@@ -13,7 +13,7 @@ from spark_images.cache import Cache
 from spark_images.cli import main
 from spark_images.dockerfiles import check_dockerfiles, write_dockerfiles
 from spark_images.download import Patience
-from spark_images.errors import CompatError, ConfigError, UsageError
+from spark_images.errors import CompatError, ConfigError, TemplateError, UsageError
 from spark_images.package_index import PackageIndex, PipConfig
 from spark_images.pin_rules import refusals_of_all
 from spark_images.plan import Plan
@@ -198,6 +198,43 @@ def test_the_verb_says_so_beside_the_json(capsys: pytest.CaptureFixture[str]) ->
     assert said.out.startswith("{\n")
 
 
+# --- sdists -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def with_an_sdist(edit: Edit) -> Project:
+    """What is installed on NVIDIA's image has an sdist among it."""
+    root = edit(pins=("requirements: images/vllm/requirements-ngc.yaml", r"\g<0>\n  build-with: frontend")).root
+    with (root / "images/vllm/requirements-ngc.yaml").open("a") as file:
+        file.write("sdists: {only-sdist: {version: '1.0', because: no wheel}}\n")
+    with (root / "pins.yaml").open("a") as file:
+        file.write(
+            "frontend: {kind: wheels, version: '1', lock: f.lock, platforms: [linux/arm64], packages: [build==1.6.1]}\n"
+        )
+    return Project(root)
+
+
+def rendered_on_ngc(project: Project) -> str:
+    return project.rendered(project.image("vllm"), project.target("gb10"), "ngc")
+
+
+def test_on_nvidias_image_wheels_of_sdists_are_made_with_its_python_and_take_the_place_of_what_it_has(
+    with_an_sdist: Project,
+) -> None:
+    text = rendered_on_ngc(with_an_sdist)
+    assert "/spark/scripts/build_sdists 3.12 arm64 /build/layers" in text
+    assert "install_wheels 3.12 /build/layers /out" in text
+    (clear,) = re.findall("ngc_base clear .*", text)
+    assert "only-sdist" in clear.partition(" --keep ")[0].split()
+
+
+def test_a_template_that_makes_no_wheels_of_sdists_is_refused(with_an_sdist: Project) -> None:
+    template = with_an_sdist.root / "templates/vllm-ngc.Dockerfile.j2"
+    template.write_text(re.sub(r"\{\{ stages.install.*\n", "", template.read_text()))
+    with pytest.raises(TemplateError, match="no step makes wheels of only-sdist, which come as sdists"):
+        rendered_on_ngc(Project(with_an_sdist.root))
+
+
 # --- the environment --------------------------------------------------------------------------------------------------
 
 
@@ -216,6 +253,23 @@ def test_a_variable_that_the_release_lacks_is_refused_on_whatever_base_it_is_set
 
 
 # --- which kernels ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        (
+            r"(?m)^    FLASHINFER_CUDA_ARCH_LIST: 12.1a$",
+            "    FLASHINFER_CUDA_ARCH_LIST: 12.0a",
+            "`12.1a` and is `12.0a`",
+        ),
+        (r"(?m)^    FLASHINFER_NO_DOWNLOAD: .*\n", "", "`FLASHINFER_NO_DOWNLOAD` has to be `1` and is not set"),
+    ],
+)
+def test_what_flashinfer_has_to_be_told_is_told(edit: Edit, old: str, new: str, said: str) -> None:
+    with pytest.raises(ConfigError, match="runtime.env: flashinfer 0.6.8.post1: ") as caught:
+        plan_of(edit(vllm=(old, new)), "vllm", "debian-wheel")
+    assert said in caught.value.what
 
 
 def words(plan: Plan) -> str:

@@ -9,11 +9,14 @@ from collections.abc import Iterator
 
 from spark_images.audit.checks import Severity, check
 from spark_images.audit.facts import Subject, excused
-from spark_images.cuda_arch import cuda_of_driver
+from spark_images.cuda_arch import Capability, cuda_of_driver
 from spark_images.imagechecks import CUDA_LIBRARY, plain_name, real_path
 
 DSL_WARP = "/cutlass/cute/nvgpu/warp/mma.py"
 DSL_TCGEN05 = "/cutlass/cute/nvgpu/tcgen05/"
+# The programs that Triton brings, and what it reads before each. Since 3.6 there are two.
+TRITON_READS = {"ptxas": "TRITON_PTXAS_PATH", "ptxas-blackwell": "TRITON_PTXAS_BLACKWELL_PATH"}
+BLACKWELL = Capability(10, 0)  # from here on it takes the second
 
 
 def _cuda_majors(subject: Subject) -> dict[int, list[tuple[str, str]]]:
@@ -80,20 +83,26 @@ def _unfit(subject: Subject, ptxas: str, wanted: str) -> str:
     "cuda.ptxas-too-old",
     Severity.FAIL,
     reason="Triton fails at the first kernel: `Value 'sm_121a' is not defined for option 'gpu-name'`",
-    source="vLLM issue 32704",
+    source="vLLM issue 32704; get_ptxas in backends/nvidia/compiler.py of triton 3.6.0",
 )
 def ptxas_too_old(subject: Subject) -> Iterator[str]:
-    wanted, named = f"sm_{subject.target.compute_capability.replace('.', '')}", subject.variable("TRITON_PTXAS_PATH")
     if subject.gpu is None:
         return
-    why = _unfit(subject, named, wanted) if named else ""
-    if why:
-        yield f"{named}: TRITON_PTXAS_PATH names it, and it {why}"
-    elif named:
-        return  # it goes before every other
+    wanted = f"sm_{subject.target.compute_capability.replace('.', '')}"
+    idle = "ptxas" if subject.gpu >= BLACKWELL else "ptxas-blackwell"  # of the two, where they lie side by side
+    judged, replaced = set(), set()  # paths; names of programs in place of which a variable's is taken
+    for name, variable in TRITON_READS.items():
+        if named := subject.variable(variable):
+            judged.add(real_path(subject.tree, named))
+            if why := _unfit(subject, named, wanted):
+                yield f"{named}: {variable} names it, and it {why}"
+            else:
+                replaced.add(name)
     for path, known in sorted(subject.marked.items()):
-        beside = subject.marked.get(f"{posixpath.dirname(path)}/ptxas-blackwell", frozenset())
-        if wanted not in known | beside and path != real_path(subject.tree, named):
+        folder, name = posixpath.split(path)
+        both = all(f"{folder}/{other}" in subject.marked for other in TRITON_READS)
+        taken = path not in judged and name not in replaced and not (both and name == idle)
+        if taken and wanted not in known:
             yield f"{path}: does not know {wanted}"
 
 

@@ -17,6 +17,7 @@ from spark_images.imagechecks import real_path
 from spark_images.platforms import MACHINES
 
 RECORD = "Python packaging, Recording installed projects: RECORD"
+OTHER_NAMES = {"triton": "pytorch-triton"}  # as NVIDIA's images call it, and scripts/ngc_base takes it
 
 
 @check(
@@ -101,7 +102,7 @@ def must_be_absent(subject: Subject) -> Iterator[str]:
 def not_as_locked(subject: Subject) -> Iterator[str]:
     if subject.locked is None:
         return
-    locked, found = dict(subject.locked), {one.name: one.version for one in subject.distributions}
+    locked, found = dict(subject.locked), _installed(subject)
     for name in sorted(locked.keys() | (set() if subject.stands_on else found.keys())):
         if locked.get(name) != found.get(name):
             here = found.get(name, "nothing")
@@ -120,7 +121,7 @@ def not_as_locked(subject: Subject) -> Iterator[str]:
 def requirement_unmet(subject: Subject) -> Iterator[str]:
     if subject.locked is None:
         return
-    locked, found = dict(subject.locked), {one.name: one.version for one in subject.distributions}
+    locked, found = dict(subject.locked), _installed(subject)
     # A base's 2.1.0a0 stands for 2.1.0, as it does in the lock.
     found |= {name: Version(version).base_version for name, version in subject.given if name in found}
     for distribution in subject.distributions:
@@ -186,6 +187,13 @@ def _python_of(subject: Subject, path: str) -> tuple[int, int]:
     link = subject.tree.get("/usr/bin/python3")
     match = re.search(r"python(\d+)\.(\d+)", path) or re.search(r"python(\d+)\.(\d+)", link.link if link else "")
     return (int(match[1]), int(match[2])) if match else (0, 0)
+
+
+def _installed(subject: Subject) -> dict[str, str]:
+    """Project -> version, under the names that pins.yaml gives to what the image below has."""
+    found = {one.name: one.version for one in subject.distributions}
+    given = (name for name, _ in subject.given if name not in found)
+    return found | {name: found[OTHER_NAMES[name]] for name in given if OTHER_NAMES.get(name) in found}
 
 
 def _fits(asked: Requirement, version: str) -> bool:

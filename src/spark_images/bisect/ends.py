@@ -49,21 +49,22 @@ class PinEnd:
 
 @dataclass(frozen=True, kw_only=True)
 class StateEnd:
-    """A state of all pins. pins: name -> plan.describe_pin's words for it; blocks, locks, beside: of a pins.yaml."""
+    """A state of all pins. pins: name -> plan.describe_pin's words for it; blocks: of a pins.yaml.
+
+    locks: the lock of a pin, and what its requirements say.
+    """
 
     name: str
     pins: Mapping[str, str]
     commit: str = ""  # of a git revision
     blocks: Mapping[str, str] = field(default_factory=dict)
     locks: Mapping[str, tuple[tuple[str, str], ...]] = field(default_factory=dict)
-    beside: Mapping[str, tuple[tuple[str, str], ...]] = field(default_factory=dict)  # what goes with a pin that moves
     reference: Reference | None = None
 
     def move(self, pin: Pin) -> Move:
         """What makes a pin what it is at this end."""
         if pin.name in self.blocks:
-            files = (*self.locks.get(pin.name, ()), *self.beside.get(pin.name, ()))
-            return ToText(pin=pin.name, block=self.blocks[pin.name], files=files)
+            return ToText(pin=pin.name, block=self.blocks[pin.name], files=self.locks.get(pin.name, ()))
         return _described(pin, self.pins[pin.name])
 
 
@@ -87,28 +88,28 @@ def read_end(text: str, *, project: Project, cache: Cache) -> End:
 
 
 def state_of_files(root: Path, *, name: str, commit: str = "") -> StateEnd:
-    """The pins of a project folder, with their lines and locks. commit: whose files these are, if not edited ones.
+    """The pins of a project folder, with their lines, locks and requirements. commit: whose files these are, if not edited ones.
 
     Git vouches for a commit's locks, so those that are older than the digest over their entries need no remaking.
     """
     pins = read_pins(root / "pins.yaml")
     text = (root / "pins.yaml").read_text(encoding="utf-8")
-    locks, beside = {}, {}
+    locks: dict[str, tuple[tuple[str, str], ...]] = {}
     for pin in pins.pins:
-        if isinstance(pin, RequirementsPin):
-            file = Path(pin.requirements.path)
-            beside[pin.name] = ((str(file.relative_to(root)), file.read_text(encoding="utf-8")),)
         path = getattr(pin, "lock", "")
         if path and (root / path).is_file():
             lock = (root / path).read_text(encoding="utf-8")
             locks[pin.name] = ((path, with_entries_digest(lock) if commit else lock),)
+        if isinstance(pin, RequirementsPin):
+            file = Path(pin.requirements.path)
+            says = (str(file.relative_to(root)), file.read_text(encoding="utf-8"))
+            locks[pin.name] = (*locks.get(pin.name, ()), says)
     return StateEnd(
         name=name,
         commit=commit,
         pins={pin.name: describe_pin(pin) for pin in pins.pins},
         blocks={pin.name: pin_block(text, pin.name) for pin in pins.pins},
         locks=locks,
-        beside=beside,
     )
 
 
