@@ -11,8 +11,8 @@ from check import Check, Red, module, run
 from compare import product_bound, same, within
 
 LIMIT_S = 180
-# What Triton reads, and what it brings where nothing is set. Which of the two it takes depends on its version and the GPU:
-# since 3.6 there is a ptxas for Blackwell, and TRITON_PTXAS_PATH is not read for that.
+# What Triton reads, and what it brings where nothing is set. Which of the two it takes depends on its version and the
+# GPU: since 3.6 there is a ptxas for Blackwell, and TRITON_PTXAS_PATH is not read for that.
 PROGRAMS = {"TRITON_PTXAS_PATH": "ptxas", "TRITON_PTXAS_BLACKWELL_PATH": "ptxas-blackwell"}
 # A ptxas that notes who was called for what, then does it.
 NOTED = """#!/bin/sh
@@ -56,13 +56,11 @@ def body(check: Check) -> None:
         check.facts["ptxas"] = sorted({line.split()[0] for line in calls})
         check.facts["ptxas_calls"], check.facts["ptxas_architectures"] = len(calls), sorted(names)
     if not calls:
-        raise Red(
-            f"Triton compiled with none of the ptxas that it has to take: {', '.join(programs.values()) or 'none'}"
-        )
+        raise Red(f"Triton has called none of the ptxas that it may take: {', '.join(programs.values()) or 'none'}")
 
 
 def programs_of(triton: Path) -> dict[str, str]:
-    """Variable -> the program that stands behind it: the one that it names, or else the one below Triton's own folder."""
+    """Variable -> the program that stands behind it: the one that it names, or else the one in Triton's own folder."""
     found = {}
     for variable, name in PROGRAMS.items():
         named, own = os.environ.get(variable, ""), triton / "backends/nvidia/bin" / name

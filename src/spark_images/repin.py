@@ -39,7 +39,10 @@ class ToValues:
 
 @dataclass(frozen=True, kw_only=True)
 class ToText:
-    """A pin as another revision of pins.yaml has it, with its lock and its requirements. block: its lines, "" where it has no such pin."""
+    """A pin as another revision of pins.yaml has it, with its lock and requirements.
+
+    block: its lines, "" where it has no such pin.
+    """
 
     pin: str
     block: str

@@ -267,7 +267,7 @@ def test_a_variable_that_the_release_lacks_is_refused_on_whatever_base_it_is_set
     ],
 )
 def test_what_flashinfer_has_to_be_told_is_told(edit: Edit, old: str, new: str, said: str) -> None:
-    with pytest.raises(ConfigError, match="runtime.env: flashinfer 0.6.8.post1: ") as caught:
+    with pytest.raises(ConfigError, match=r"runtime\.env: flashinfer 0\.6\.8\.post1: ") as caught:
         plan_of(edit(vllm=(old, new)), "vllm", "debian-wheel")
     assert said in caught.value.what
 

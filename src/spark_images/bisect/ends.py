@@ -88,9 +88,10 @@ def read_end(text: str, *, project: Project, cache: Cache) -> End:
 
 
 def state_of_files(root: Path, *, name: str, commit: str = "") -> StateEnd:
-    """The pins of a project folder, with their lines, locks and requirements. commit: whose files these are, if not edited ones.
+    """The pins of a project folder, with their lines, locks and requirements.
 
-    Git vouches for a commit's locks, so those that are older than the digest over their entries need no remaking.
+    commit: whose files these are, if not edited ones. Git vouches for a commit's locks, so those that are older than
+    the digest over their entries need no remaking.
     """
     pins = read_pins(root / "pins.yaml")
     text = (root / "pins.yaml").read_text(encoding="utf-8")
