@@ -47,7 +47,7 @@ class GpuCode:
 def cuobjdump_content(project: Project) -> FileContent | None:
     """The wheel with NVIDIA's cuobjdump for this machine; None where the project pins none."""
     from spark_images.contents import wheel_content
-    from spark_images.project import host_platform
+    from spark_images.host import host_platform
 
     if all(pin.name != PIN for pin in project.pins.pins):
         return None

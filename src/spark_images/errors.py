@@ -13,6 +13,12 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
     return f"did you mean `{close[0]}`?" if close else ""
 
 
+def nearest(word: str, known: Iterable[str]) -> str:
+    """` (did you mean `x`?)` for the nearest known word, or nothing."""
+    meant = did_you_mean(word, known)
+    return f" ({meant})" if meant else ""
+
+
 class SparkImagesError(Exception):
     """A failure that a user can understand and act on; the top level prints it without a traceback.
 

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from spark_images.cache import Cache
-from spark_images.errors import HostProgramError
+from spark_images.errors import HostProgramError, UsageError
+from spark_images.platforms import ARCHES
 from spark_images.process import capture
 from spark_images.units import GIB
 
@@ -33,6 +34,14 @@ PROGRAMS = (
 ADMIN_FOLDERS = "/usr/local/sbin:/usr/sbin:/sbin"  # Debian keeps runc there, and a user's PATH does not name them
 DRIVER = Path("/proc/driver/nvidia/version")
 PROBE_TIMEOUT_S = 10
+
+
+def host_platform() -> str:
+    """This machine's platform in OCI words: "linux/amd64" or "linux/arm64"."""
+    machine = platform.machine()
+    if machine not in ARCHES:
+        raise UsageError(f"no builds on `{machine}` machines", hint=f"supported: {', '.join(ARCHES)}")
+    return f"linux/{ARCHES[machine]}"
 
 
 @dataclass(frozen=True, kw_only=True)

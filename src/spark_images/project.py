@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import platform
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -11,7 +10,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, TypeVar
 
-from spark_images.errors import ConfigError, DriftError, UsageError, did_you_mean
+from spark_images.errors import ConfigError, DriftError, UsageError, nearest
 from spark_images.images import Image
 from spark_images.images_file import read_images
 from spark_images.ingredients import BUILD_SDISTS, built_with, installed_pin, source_of
@@ -19,7 +18,6 @@ from spark_images.locks import DebsLock, WheelsLock, read_debs_lock, read_wheels
 from spark_images.pins import DebsPin, ImagePin, Pins, RequirementsPin, SdistPin, WheelsPin
 from spark_images.pins_file import read_pins
 from spark_images.plan import Plan, image_config, make_plan
-from spark_images.platforms import ARCHES
 from spark_images.render import render_dockerfile
 from spark_images.targets import Target, read_targets
 
@@ -205,6 +203,7 @@ class Project:
         The committed Dockerfile is what is built; DriftError when it is not what the sources render to.
         """
         from spark_images.debian import ROOT_FORM
+        from spark_images.host import host_platform
         from spark_images.oci import CANONICAL_FORM
         from spark_images.patches import require_frozen
         from spark_images.together import require_together, traps_in, unverified
@@ -330,20 +329,6 @@ class Project:
             why = ("it makes wheels of the sdists",) if missing[0] in more else ()
             raise ConfigError(f"{image.path}: scripts: there is no file `scripts/{missing[0]}`", why=why)
         return {name: hashlib.sha256(path.read_bytes()).hexdigest() for name, path in paths.items()}
-
-
-def host_platform() -> str:
-    """This machine's platform in OCI words: "linux/amd64" or "linux/arm64"."""
-    machine = platform.machine()
-    if machine not in ARCHES:
-        raise UsageError(f"no builds on `{machine}` machines", hint=f"supported: {', '.join(ARCHES)}")
-    return f"linux/{ARCHES[machine]}"
-
-
-def nearest(word: str, known: Iterable[str]) -> str:
-    """` (did you mean `x`?)` for the nearest known word, or nothing."""
-    meant = did_you_mean(word, known)
-    return f" ({meant})" if meant else ""
 
 
 def _named(name: str, known: tuple[Named, ...], what: str) -> Named:

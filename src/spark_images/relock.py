@@ -10,10 +10,10 @@ from spark_images.cache import Cache
 from spark_images.contents import sdist_content
 from spark_images.debian_lock import resolve_debs, write_debs_lock
 from spark_images.download import Patience
-from spark_images.errors import CompatError, ConfigError, SparkImagesError, UsageError
+from spark_images.errors import CompatError, ConfigError, SparkImagesError, UsageError, nearest
 from spark_images.fetch import fetch
 from spark_images.pins import DebsPin, Pin, RequirementsPin, SdistPin, WheelsPin
-from spark_images.project import Project, nearest
+from spark_images.project import Project
 from spark_images.requirement_lock import resolve_requirements
 from spark_images.sources import LockedSource, read_known_trees, sources_input
 from spark_images.sources_lock import resolve_sources, write_sources_lock

@@ -19,7 +19,7 @@ from urllib.parse import unquote, urlsplit
 
 from packaging.version import Version
 
-from spark_images.errors import ConfigError, ContentError, HostProgramError, RouteError
+from spark_images.errors import ConfigError, ContentError, HostProgramError, RouteError, SparkImagesError
 from spark_images.files import write_text
 from spark_images.locks import LockedWheel
 from spark_images.pins import RequirementsPin
@@ -164,28 +164,29 @@ def _solve(
     write_text(log, done.stderr)
     if done.status == 0:
         return read_pylock((work / "pylock.toml").read_text())
+    raise _failure(pin, done, log)
+
+
+def _failure(pin: RequirementsPin, done: Captured, log: Path) -> SparkImagesError:
+    """What uv's words mean for whoever wrote the pin."""
     said = _reason(done)
     if _UNDATED in done.stderr:
-        raise RouteError(
+        return RouteError(
             f"pin `{pin.name}`: the package index does not say when it got its files, as `exclude-newer` needs",
             why=(*said, f"the solver's log: {log}"),
             hint="make the lock with an index that does (PEP 700), for example `PIP_INDEX_URL=https://pypi.org/simple`",
         )
-    if _UNSOLVED in done.stderr:
-        of, change = f"{pin.platform} and Python {pin.python}", "change the releases or `exclude-newer` in"
-        without = dict.fromkeys(_WHEELLESS.findall(done.stderr.rpartition("\nerror:")[2]))
-        raise ConfigError(
-            f"pin `{pin.name}`: the requirements of {', '.join(f'`{package}`' for package in pin.packages)} have no "
-            f"solution for {of}",
-            why=(
-                *(f"`{one}` has no wheel for {of}" for one in without),
-                *said,
-                f"the solver's log: {log}",
-            ),
-            hint=f"{change} line {pin.line} of pins.yaml, or {pin.requirements.path}"
-            + (f": {_WITHOUT_WHEEL}" if without else ""),
-        )
-    raise RouteError(f"pin `{pin.name}`: uv cannot read the package index", why=(*said, f"its log: {log}"))
+    if _UNSOLVED not in done.stderr:
+        return RouteError(f"pin `{pin.name}`: uv cannot read the package index", why=(*said, f"its log: {log}"))
+    of = f"{pin.platform} and Python {pin.python}"
+    without = dict.fromkeys(_WHEELLESS.findall(done.stderr.rpartition("\nerror:")[2]))
+    hint = f"change the releases or `exclude-newer` in line {pin.line} of pins.yaml, or {pin.requirements.path}"
+    return ConfigError(
+        f"pin `{pin.name}`: the requirements of {', '.join(f'`{package}`' for package in pin.packages)} have no "
+        f"solution for {of}",
+        why=(*(f"`{one}` has no wheel for {of}" for one in without), *said, f"the solver's log: {log}"),
+        hint=f"{hint}: {_WITHOUT_WHEEL}" if without else hint,
+    )
 
 
 def _check(pin: RequirementsPin, files: Mapping[str, object]) -> None:

@@ -87,8 +87,8 @@ def compile_units(
 
 def _plan_of(project: Project, image: Image, target: Target, globs: Sequence[str], *, all_kernels: bool) -> Plan:
     """The plan of today's pins and scripts, for this machine's compilers."""
+    from spark_images.host import host_platform
     from spark_images.patches import require_frozen
-    from spark_images.project import host_platform
     from spark_images.unit_plan import plan_units
 
     plan = plan_units(

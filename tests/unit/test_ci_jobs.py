@@ -33,8 +33,8 @@ from spark_images.errors import (
     SparkImagesError,
     UsageError,
 )
-from spark_images.host import read_host
-from spark_images.project import Project, host_platform
+from spark_images.host import host_platform, read_host
+from spark_images.project import Project
 
 OTHER = {"linux/amd64": "linux/arm64", "linux/arm64": "linux/amd64"}
 

@@ -9,8 +9,9 @@ import pytest
 from small_project import make_project, render
 
 from spark_images.errors import ConfigError, DriftError, SparkImagesError, StaleLockError, UsageError
+from spark_images.host import host_platform
 from spark_images.plan import Plan
-from spark_images.project import Project, host_platform
+from spark_images.project import Project
 
 
 @pytest.fixture

@@ -170,7 +170,7 @@ def cross(subject: Subject) -> Measured:
     compile cache, the network off, one after the other; unpacking and configuring are not in it.
     """
     from spark_images.doctor import Need, require
-    from spark_images.project import host_platform
+    from spark_images.host import host_platform
 
     plan = subject.plan
     if plan.platform == host_platform():

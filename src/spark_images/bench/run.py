@@ -47,7 +47,7 @@ def bench(project: Project, *, cache: Cache, names: Sequence[str], engine: str |
 
 def choose(names: Sequence[str]) -> tuple[Bench, ...]:
     """The benches of these names, in the order of BENCHES; all of them for no names."""
-    from spark_images.project import nearest
+    from spark_images.errors import nearest
 
     known = [one.name for one in BENCHES]
     for name in names:

@@ -13,9 +13,9 @@ from spark_images.ci.matrix import Variant
 from spark_images.ci.since import changed_since, plan_of
 from spark_images.ci.standing import Standing, standing_of
 from spark_images.ci.variants import variant_named, wanted_targets
+from spark_images.host import host_platform
 from spark_images.images import Image
 from spark_images.plan import Plan
-from spark_images.project import host_platform
 from spark_images.targets import Target
 from spark_images.verdict import Colour, Gate
 from spark_images.verdicts import kept_verdicts

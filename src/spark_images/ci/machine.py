@@ -7,10 +7,9 @@ from collections.abc import Mapping
 from spark_images.cache import Cache
 from spark_images.doctor import Need, require
 from spark_images.errors import DiskFullError, RunnerError
-from spark_images.host import read_host
+from spark_images.host import host_platform, read_host
 from spark_images.pins import FileContent
 from spark_images.plan import Plan
-from spark_images.project import host_platform
 from spark_images.store import Store
 from spark_images.units import GIB, format_size
 

@@ -67,8 +67,8 @@ def add(verbs: Verbs) -> None:
 def _fetch(options: argparse.Namespace) -> int:
     from spark_images.cuobjdump import cuobjdump_content
     from spark_images.fetch import fetch
+    from spark_images.host import host_platform
     from spark_images.pinned_image import fetch_image
-    from spark_images.project import host_platform
     from spark_images.store import Store
     from spark_images.terminal import tell
     from spark_images.units import format_duration, format_size
